@@ -1,4 +1,4 @@
-"""Write the parts of pages that the code itself tells: the tree of files, the columns of scores.
+"""Write the parts of pages that the code itself tells: the tree of files, columns, an example.
 
 ``python docs/make_blocks.py`` rewrites them; ``--check`` exits with 1 where one is not current.
 """
@@ -41,7 +41,17 @@ def file_tree() -> str:
     return f"```text\n{lines}\n```"
 
 
-BLOCKS = {"architecture.md": ("tree", file_tree), "output.md": ("columns", markdown_table)}
+def example_plugin() -> str:
+    """Return a fenced block with the code of the example of a plug-in."""
+    code = (ROOT / "examples" / "plugin" / "discode_example.py").read_text(encoding="utf-8")
+    return f"```python\n{code}```"
+
+
+BLOCKS = {
+    "architecture.md": ("tree", file_tree),
+    "output.md": ("columns", markdown_table),
+    "extending.md": ("example", example_plugin),
+}
 """Page to the name of its block, and what makes it."""
 
 

@@ -109,10 +109,10 @@ def agree(shown: str, printed: str) -> bool:
 
 
 def close(word: str, other: str) -> bool:
-    """Return whether two words are equal but for numbers that are at most 0.02 apart."""
+    """Return whether two words are equal but for numbers that are at most 0.011 apart: rounding."""
     number = r"-?\d+\.\d*"
     return re.sub(number, "#", word) == re.sub(number, "#", other) and all(
-        abs(float(a) - float(b)) <= 0.02
+        abs(float(a) - float(b)) <= 0.011
         for a, b in zip(re.findall(number, word), re.findall(number, other), strict=True)
     )
 

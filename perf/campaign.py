@@ -38,10 +38,10 @@ from sqlalchemy import func, select
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mceval.checks import Checks, WorkRecord, careless_reason
+from mceval.checks import Checks, Evidence, careless_reason
 from mceval.database import Database
 from mceval.report import domain_rows, person_rows
-from mceval.tables import Answer, Candidate, Domain, Image, Pass, Person, Slot
+from mceval.tables import Answer, Candidate, Domain, Image, Person, Refusal, Slot
 from perf.annotate import CAPTION, Browser, Server, fields
 from tests.helpers import postgres
 from tests.helpers.campaigns import check_rules
@@ -296,7 +296,7 @@ def report(db: Database, show: Show, kinds: dict[int, str], wrong: list[str]) ->
         kept = {row[0] for row in answers}
         people = {row.id: row for row in person_rows(session)}
         domains = domain_rows(session)
-        flags = session.scalars(select(Pass.person_id).where(Pass.kind == "flag")).all()
+        flags = session.scalars(select(Refusal.person_id).where(Refusal.kind == "flag")).all()
         gone = session.scalars(select(Image.reason).where(Image.state == "discarded")).all()
         texts = {row.id: row.text for row in session.scalars(select(Candidate)).all()}
         done = session.scalars(select(Image).where(Image.state == "done")).all()
@@ -325,7 +325,7 @@ def report(db: Database, show: Show, kinds: dict[int, str], wrong: list[str]) ->
         # By chance, some of them know enough of the gold answers, or met too few to be judged.
         lucky = [
             row for row in found
-            if not careless_reason(Checks(), WorkRecord(gold=row.gold, right=row.right))
+            if not careless_reason(Checks(), Evidence(gold=row.gold, right=row.right))
         ]  # fmt: skip
         check(kind, all(row.state == "careless" or row in lucky for row in found),
               "; ".join(f"{row.state} after {row.answers} "

@@ -1,7 +1,6 @@
-"""How often ``discode study decoders`` claims a better decoder, where the truth is known.
+"""How often ``discode choose`` claims a better decoder, where the truth is known.
 
     python perf/choose.py [--sets N] [--images C ...] [--truth METHOD ...]
-    python perf/choose.py --data FOLDER
 
 Readings of an invented model with a hump that means something and one that does not, and ratings by
 invented people (tests/helpers/simulated_ratings.py). Where people rate by nothing the model knows,
@@ -9,9 +8,6 @@ every decoder is equally good; where they rate by smoothing's score, none is bet
 by another decoder's, that one is. The decoders to choose from are those of the study. "plain" are
 the claims of a paired bootstrap over images that takes the choices of the folds as given. Intervals
 are Wilson's, 95 %.
-
-With --data it chooses for two real small models, whose readings of Flickr8k-Expert are recorded in
-that folder, by domain. There is one set of people's judgments: the lines are not independent.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
@@ -28,7 +23,6 @@ import numpy as np
 from discode.bench.agreement import AgreementProtocol
 from discode.benchmarks import Preferences, Ratings
 from discode.paper.decoders import ALPHA, candidate_decoders, choose_decoder
-from discode.readings import Readings
 from discode.scales import TEN
 from tests.helpers.simulated_ratings import SimulatedRatings, simulate
 
@@ -51,31 +45,6 @@ def preferences(made: SimulatedRatings) -> Preferences:
     return Preferences(first, first + 1, side, ("all",) * len(first))
 
 
-def choose_for_recorded(data: Path) -> None:
-    """Print what is chosen for each of the recorded models and domains."""
-    rated = {}
-    for line in (data / "flickr8k" / "ExpertAnnotations.txt").read_text().splitlines():
-        photo, caption, *votes = line.split("\t")
-        rated[photo, caption] = [int(vote) for vote in votes]
-    decoders = candidate_decoders(TEN)
-    print(f"{'model, domain':20} {'smoothing':>9} {'gain':>9} {'interval':>15} {'p':>6}  winner")
-    for path in sorted((data / "readings").glob("flickr8k_expert_*.npz")):
-        archive = np.load(path)
-        people = [rated[pair] for pair in zip(archive["image"], archive["caption"], strict=True)]
-        judged = Ratings.of([(i, v, k) for i, one in enumerate(people) for k, v in enumerate(one)])
-        image = np.unique(archive["image"], return_inverse=True)[1]
-        for domain in sorted({*archive.files} - {"image", "caption"}):
-            done = choose_decoder(judged, image, Readings.of(archive[domain], TEN), decoders)
-            gain = done.nested.difference
-            print(
-                f"{path.stem.rpartition('_')[2] + ', ' + domain:20} "
-                f"{100 * done.nested.baseline:9.2f} {100 * gain.value:+9.2f} "
-                f"{100 * gain.low:+7.2f} {100 * gain.high:+7.2f} {done.nested.p:6.3f}  "
-                f"{done.winner}{' beats smoothing' if done.beats_baseline else ''}",
-                flush=True,
-            )
-
-
 def main() -> None:
     """Print one line per truth and number of images."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -87,11 +56,7 @@ def main() -> None:
     parser.add_argument("--second", type=float, default=0.4, help="share of the second hump")
     parser.add_argument("--preferences", action="store_true", help="choices instead of ratings")
     parser.add_argument("--resamples", type=int, default=399)
-    parser.add_argument("--data", type=Path, help="choose for the readings recorded there instead")
     args = parser.parse_args()
-    if args.data is not None:
-        choose_for_recorded(args.data)
-        return
     decoders = candidate_decoders(TEN)
     print(f"{len(decoders)} decoders, {args.sets} sets of {args.captions} captions per image")
     print(f"{'truth':40} {'images':>6} {'claims %':>9} {'interval':>13} {'plain %':>8} "

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import discode
-from discode.backends.embedded import SHIPPED, Embedded
+from discode.backends.embedded import SHIPPED, Embedded, backend
 from discode.backends.embedded.backend import usable_cores
 from discode.images import demo_path
 from discode.pairs import Pair
@@ -143,6 +143,7 @@ def main() -> None:
     parser.add_argument("--spinning", action="store_true", help="compare threads, and do no more")
     parser.add_argument("--busy", type=int, default=0, help="processes beside, with --spinning")
     args = parser.parse_args()
+    backend.IMAGES_KEPT = 0  # an image is new in every run
     if args.spinning:
         spinning(args.file, args.busy)
         return

@@ -2,6 +2,7 @@
 
 A server in a process of its own answers after 50 ms: at most ``slots`` requests at a time, 429
 to the others. Ideal is what the slots can serve; exits with 1 where less than 85 % was reached.
+``--images 16 --keeps`` asks about several images, which the server keeps by their names.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 import time
@@ -20,6 +22,7 @@ from pathlib import Path
 
 import discode
 from discode.backends.served.backend import Served
+from discode.backends.served.transport import wait_for
 from discode.images import demo_path
 from discode.pairs import Pair
 
@@ -45,23 +48,37 @@ def answer() -> bytes:
     return json.dumps({"model": "m", "choices": [choice], "usage": usage}).encode()
 
 
-async def serve(slots: int, port: Connection) -> None:
+async def serve(slots: int, keeps: bool, port: Connection) -> None:
     """Answer until the process ends."""
-    body, in_flight = answer(), 0
+    body, in_flight, received = answer(), 0, 0
     took: list[float] = []
+    kept: set[bytes] = set()
+
+    def known(asked: bytes) -> bool:
+        """Whether it has the image, now at the latest."""
+        name = re.findall(rb'"uuid": "(\w+)"', asked)
+        if keeps and b'"image_url": null' not in asked:
+            kept.update(name)
+        return not keeps or kept.issuperset(name)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal in_flight
+        nonlocal in_flight, received
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 length = head.split(b"content-length:")[1].split(b"\r\n")[0]
-                await reader.readexactly(int(length))
+                asked = await reader.readexactly(int(length))
+                received += len(asked)
                 status, said, more = b"429 Too Many", b"{}", b"Retry-After: 1\r\n"
                 if b" /took " in head:
-                    status, said = b"200 OK", json.dumps(sum(took) / len(took)).encode()
+                    status = b"200 OK"
+                    said = json.dumps([sum(took) / len(took), received]).encode()
+                elif b" /tokenize " in head and keeps:
+                    status, said = b"200 OK", b'{"tokens": [], "token_strs": []}'
                 elif b"/chat/completions" not in head:
                     status = b"404 Not Found"
+                elif not known(asked):
+                    status = b"400 Bad Request"
                 elif in_flight < slots:
                     in_flight += 1
                     start = time.perf_counter()
@@ -79,9 +96,9 @@ async def serve(slots: int, port: Connection) -> None:
     await server.serve_forever()
 
 
-def run(slots: int, port: Connection) -> None:
+def run(slots: int, keeps: bool, port: Connection) -> None:
     """Run the server; the target of its process."""
-    asyncio.run(serve(slots, port))
+    asyncio.run(serve(slots, keeps, port))
 
 
 def main() -> None:
@@ -89,20 +106,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--slots", type=int, default=32)
+    parser.add_argument("--images", type=int, default=1)
+    parser.add_argument("--keeps", action="store_true", help="the server keeps images")
     args = parser.parse_args()
     ours, theirs = multiprocessing.Pipe()
-    server = multiprocessing.Process(target=run, args=(args.slots, theirs), daemon=True)
+    server = multiprocessing.Process(target=run, args=(args.slots, args.keeps, theirs), daemon=True)
     server.start()
     backend = Served("m", base_url=f"http://127.0.0.1:{ours.recv()}/v1")
     with tempfile.TemporaryDirectory() as folder:
         judge = discode.load(backend, store=Path(folder) / "run.db")
-        image = demo_path() / "cat.jpg"
-        pairs = [Pair(image, f"a caption, number {n}") for n in range(args.requests)]
+        cat = (demo_path() / "cat.jpg").read_bytes()
+        images = [cat + bytes([n]) for n in range(args.images)]  # what follows its end is not seen
+        pairs = [
+            Pair(images[n % args.images], f"a caption, number {n}") for n in range(args.requests)
+        ]
         start, cpu = time.perf_counter(), time.process_time()
         scores = judge.score_pairs(pairs)
         measured = time.perf_counter() - start
         cpu = time.process_time() - cpu
-    took = backend.client.fetch_json("took", {})
+    took, received = wait_for(backend.client.fetch_json("took", {}))
     server.terminate()
     ideal = args.requests * LATENCY / args.slots
     share, throttle = ideal / measured, backend.client.throttle
@@ -111,6 +133,7 @@ def main() -> None:
     busy = args.requests * took / args.slots / measured
     print(f"the server's own 50 ms took {took * 1e3:.1f} ms; its slots were busy {busy:.1%} of it")
     print(f"{throttle.sent} sent, {throttle.limit} at a time at the end; {cpu:.2f} s of CPU")
+    print(f"{args.requests / measured:.0f} requests/s, {received / 1e6:.1f} MB")
     print(f"load of the machine {os.getloadavg()[0]:.1f}; failed {scores.counts()['failed']}")
     sys.exit(0 if share >= ENOUGH and not scores.counts()["failed"] else 1)
 

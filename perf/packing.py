@@ -1,20 +1,41 @@
-"""Packed captions against the loop: python perf/packing.py --arch llava-next-8b --random-weights
+"""Packed captions against the loop: python perf/packing.py --arch llava-next-8b [--against vllm]
 
 The loop is FLEUR's: one pair at a time, ``generate`` of five tokens with scores, on the model as
-transformers loads it. Both are timed in one run, with the processing of images, on the same images
-and captions. A prefix (images and instruction, vision tower and language model) is compared with
-its own matrix products: every linear layer and convolution that it calls, on inputs of the same
-shape, and nothing else. Exits with 1 unless packed and separate passes agree.
+transformers loads it. All is timed in one run, with the processing of images, on the same images
+and captions; figures are printed as they come. Sections:
+
+- ``exact``: packed against separate passes. Exits with 1 unless they agree.
+- ``loop``: the loop, and one pair alone.
+- ``table``: time per pair by captions per image, how long the GPU worked on it (the rest it waited)
+  and the most memory; ``--against vllm`` adds vLLM's time on the same images, prompts and shapes,
+  with one begun answer where we read two and a second decimal.
+- ``passes``: captions in the pass of their image, or in passes of their own; the choice is by
+  ``ONE_PASS_TOKENS`` in forward.py.
+- ``prefix``: a prefix (images and instruction, vision tower and language model) against its own
+  matrix products: every linear layer and convolution that it calls, on inputs of the same shape,
+  and nothing else; then these by shape, and the attention of a prefix by kernel.
+- ``kernels``: what the GPU runs, longest first.
+- ``growth``: with the size of an image and with images per batch.
+- ``second``: the last count without the second decimal.
+- ``decode``: what decoding adds.
+
 ``--arch tiny --device cpu`` takes less than a minute.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import importlib.util
 import json
+import resource
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +52,48 @@ from discode.backends.local.load import DTYPES, LoadedModel, LocalOptions, load_
 from discode.backends.local.vocabulary import conversation
 from discode.decoders import get_decoder
 from discode.pairs import Pair
-from discode.paper.random_weights import ARCHITECTURES, random_model
-from discode.prompts import FLEUR
+from discode.paper.random_weights import ARCHITECTURES, configuration_and_processor, random_model
+from discode.prompts import FLEUR, PROMPTS, Prompt
 from discode.readings import Readings
 from discode.scales import UNIT
 
 CAPTION = "a man in a red shirt is riding a bike down a hill near the beach"
+SECTIONS = ("exact", "loop", "table", "passes", "prefix", "kernels", "growth", "second", "decode")
+WIDTH, HEIGHT = 500, 375
+SIZES = ((336, 336), (WIDTH, HEIGHT), (672, 672), (1344, 1008))
+BATCHES = (1, 2, 4, 8, 16)
+VLLM_COLUMNS = ("vLLM, ms per pair", "against vLLM")
+VLLM = """
+import json, sys
+from discode.prompts import PROMPTS
+from perf.vllm import offline
+model, prompt, images, counts = json.loads(sys.argv[1])
+times = offline(model, counts, images=images, prompt=PROMPTS[prompt], load_format="dummy")
+print(json.dumps(times))
+"""
 
 
-def noise_images(count: int) -> list[Image.Image]:
-    """Return images of noise, as large as photographs."""
+def say(line: str) -> None:
+    """Print a line at once: a run that is cut short has shown what it measured."""
+    print(line, flush=True)
+
+
+def noise_images(count: int, width: int = WIDTH, height: int = HEIGHT) -> list[Image.Image]:
+    """Return images of noise, by default as large as photographs."""
     rng = np.random.default_rng(0)
-    return [Image.fromarray(rng.integers(0, 255, (375, 500, 3), np.uint8)) for _ in range(count)]
+    shape = (height, width, 3)
+    return [Image.fromarray(rng.integers(0, 255, shape, np.uint8)) for _ in range(count)]
+
+
+def with_captions(images: Sequence[Image.Image], count: int) -> list[Pair]:
+    """Return each image with so many captions."""
+    return [Pair(image, f"{CAPTION} {i}") for image in images for i in range(count)]
+
+
+def wait() -> None:
+    """Wait until the GPU has done its work."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def seconds(work: Callable[[], object], repeats: int = 2) -> float:
@@ -51,10 +102,33 @@ def seconds(work: Callable[[], object], repeats: int = 2) -> float:
     for _ in range(1 + repeats):
         start = time.perf_counter()
         work()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        wait()
         times.append(time.perf_counter() - start)
     return min(times[1:])
+
+
+def kernels(work: Callable[[], object]) -> list[tuple[float, int, str]]:
+    """Return what a GPU runs, longest first: seconds, calls and name; nothing without a GPU."""
+    if not torch.cuda.is_available():
+        return []
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        work()
+        wait()
+    # The host's own calls are among them, too.
+    events = [e for e in profile.key_averages() if e.device_type.name == "CUDA"]
+    return sorted(((1e-6 * e.self_device_time_total, e.count, e.key) for e in events), reverse=True)
+
+
+def gpu_seconds(work: Callable[[], object]) -> float:
+    """Return how long the GPU's kernels and copies run, whatever is between them."""
+    return sum(spent for spent, _, _ in kernels(work))
+
+
+def gigabytes() -> float:
+    """Return the most memory so far: the GPU's since it was last reset, or the process's."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e9
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 def loop(loaded: LoadedModel, pairs: list[Pair]) -> None:
@@ -77,34 +151,314 @@ def loop(loaded: LoadedModel, pairs: list[Pair]) -> None:
             )
 
 
-def prefix(backend: Local, ready: list[ProcessedImage]) -> None:
-    """Run the prefixes of some images."""
-    with torch.inference_mode():
-        backend.runner.run_prefixes(ready)
+class Bench:
+    """One model, measured section by section; ``figures`` is what ``--json`` writes."""
 
+    def __init__(
+        self, args: argparse.Namespace, loaded: LoadedModel, theirs: dict[str, dict[int, float]]
+    ) -> None:
+        self.args, self.loaded, self.theirs = args, loaded, theirs
+        self.images = noise_images(args.images)
+        gpu = loaded.device.type == "cuda"
+        self.where = torch.cuda.get_device_name() if gpu else "CPU"
+        self.figures: dict[str, Any] = {"fp8": args.fp8, "device": self.where}
+        self.agree = True
+        if "loop" in args.sections:  # before the model's kernels are replaced
+            alone = seconds(lambda: loop(loaded, with_captions(self.images[:4], 1))) / 4
+            self.figures["loop"] = alone
+        self.backend = Local(loaded, read="forced")
+        if args.fp8:
+            self.use_fp8()
+        who = self.backend.identity
+        self.figures |= {"model": who.model, "dtype": who.dtype}
+        say(f"\n{who.model}, {who.dtype}, {self.where}, torch {torch.__version__}")
 
-def products(backend: Local, ready: list[ProcessedImage]) -> Callable[[], None]:
-    """Return a function that runs a prefix's matrix products alone."""
-    calls: list[tuple[Any, tuple[int, ...]]] = []
-    hooks = [
-        module.register_forward_pre_hook(lambda m, given: calls.append((m, given[0].shape)))
-        for module in backend.runner.model.modules()
-        if isinstance(module, torch.nn.Linear | torch.nn.Conv2d | Fp8Linear)
-    ]
-    prefix(backend, ready)
-    for hook in hooks:
-        hook.remove()
-    model = backend.runner.model
-    inputs = {
-        shape: torch.randn(shape, device=model.device, dtype=model.dtype) for _, shape in calls
-    }
+    def use_fp8(self) -> None:
+        """Round the model to 8 bits; print how far its readings are from those before."""
+        pairs = with_captions(self.images[:16], 6)
+        exact = self.read(pairs)
+        use_fp8(self.loaded.model, self.loaded.device)
+        self.backend = Local(self.loaded, read="forced")
+        say(compared(self.read(pairs), exact))
 
-    def run() -> None:
+    def read(self, pairs: Sequence[Pair], prompt: Prompt = FLEUR) -> Readings:
+        """Read pairs as a judge would."""
+        return read_all(self.backend, pairs, prompt, UNIT)
+
+    def run(self) -> None:
+        """Run the sections that were asked for, in their order."""
+        for name in self.args.sections:
+            getattr(self, name)()
+            if self.args.json:
+                text = json.dumps(self.figures, indent=1) + "\n"
+                self.args.json.write_text(text, encoding="utf-8")
+
+    def exact(self) -> None:
+        """Compare one pass, two passes and separate ones."""
+        runner, pairs = self.backend.runner, with_captions(self.images[:2], 3)
+        was = runner.packed, runner.one_pass, runner.one_pass_tokens
+        runner.one_pass_tokens = 1 << 20  # a CPU would take two
+        readings = {}
+        for name, packed, at_once in (
+            ("one pass", True, was[1]), ("two passes", True, False), ("separate", False, False)
+        ):  # fmt: skip
+            runner.packed, runner.one_pass = packed, at_once
+            readings[name] = self.read(pairs).answer_logp
+        runner.packed, runner.one_pass, runner.one_pass_tokens = was
+        plain = readings.pop("separate")
+        for name, logp in readings.items():
+            apart, allowed = packing_error(runner, logp, plain)
+            self.agree &= was[0] and apart <= allowed
+            say(
+                f"{name} against separate passes: log-probabilities {apart:.1e} apart (root mean "
+                f"square; rounding is {allowed:.1e}), {np.abs(logp - plain).max():.1e} at most"
+            )
+        if not was[1]:
+            say("this model's few captions do not run in the pass of their image")
+
+    def loop(self) -> None:
+        """Print the loop's time, and that of one pair alone."""
+        alone = seconds(lambda: self.read(with_captions(self.images[:1], 1)), 5)
+        self.figures["alone"] = alone
+        say(f"loop: {1e3 * self.figures['loop']:.1f} ms per pair; packed, one pair alone: "
+            f"{1e3 * alone:.1f} ms")  # fmt: skip
+
+    def table(self) -> None:
+        """Print the time per pair for each prompt and count."""
+        for prompt in self.args.prompts:
+            theirs = self.theirs.get(prompt, {})
+            say(f"prompt {prompt}, {len(self.images)} images of {WIDTH} x {HEIGHT}:")
+            names = ["captions per image", "ms per pair", "pairs/s", "GPU at work, ms", "share"]
+            names += ["memory, GB", "against the loop", *VLLM_COLUMNS[: 2 * bool(theirs)]]
+            say(f"| {' | '.join(names)} |")
+            say("| --- " * len(names) + "|")
+            rows = [self.row(prompt, count, theirs.get(count)) for count in self.args.counts]
+            first = prompt == self.args.prompts[0]
+            self.figures["rows" if first else f"rows {prompt}"] = rows
+
+    def row(self, prompt: str, count: int, theirs: float | None) -> dict[str, Any]:
+        """Measure and print one row of the table."""
+        pairs = with_captions(self.images, count)
+        self.read(with_captions(self.images[:8], count), PROMPTS[prompt])  # warms up
+        work = partial(self.read, pairs, PROMPTS[prompt])
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        pair = seconds(work, self.args.repeats) / len(pairs)
+        memory, busy = gigabytes(), gpu_seconds(work) / len(pairs)
+        row = {"captions": count, "packed": pair, "busy": busy, "memory": memory}
+        if "loop" in self.figures:
+            row["ratio"] = self.figures["loop"] / pair
+        ratio = f"x{row['ratio']:.1f}" if "ratio" in row else "-"
+        line = f"| {count} | {1e3 * pair:.2f} | {1 / pair:.0f} | {1e3 * busy:.2f} "
+        line += f"| {100 * busy / pair:.0f} % | {memory:.1f} | {ratio} |"
+        if theirs:
+            row["vllm"] = theirs / 1e3
+            line += f" {theirs:.2f} | x{theirs / (1e3 * pair):.2f} |"
+        say(line)
+        return row
+
+    def passes(self) -> None:
+        """Print the time per pair with one pass and with two."""
+        runner = self.backend.runner
+        was = runner.one_pass, runner.one_pass_tokens
+        say("| captions per image | one pass, ms per pair | two passes |")
+        say("| --- | --- | --- |")
+        for count in (1, 2, 3, 4, 6) if was[0] else ():
+            pairs, times = with_captions(self.images, count), []
+            for runner.one_pass, runner.one_pass_tokens in ((True, 1 << 20), (False, 0)):
+                times.append(1e3 * seconds(partial(self.read, pairs), 1) / len(pairs))
+            say(f"| {count} | {times[0]:.2f} | {times[1]:.2f} |")
+        runner.one_pass, runner.one_pass_tokens = was
+
+    def prefix(self) -> None:
+        """Compare prefixes with their products, and print both in parts."""
+        ready = self.processed()
+        ready = ready[: self.backend.runner.images_that_fit(ready[0])]
+        tokens = ready[0].ids.shape[1]
+        calls = self.products(ready)
+        whole = seconds(lambda: self.run_prefixes(ready)) / len(ready)
+        bare = seconds(lambda: multiply(calls)) / len(ready)
+        busy = gpu_seconds(lambda: self.run_prefixes(ready)) / len(ready)
+        self.figures |= {"tokens": tokens, "prefix": whole, "products": bare}
+        say(
+            f"prefix of {tokens} tokens, {len(ready)} images at once: {1e3 * whole:.2f} ms, the "
+            f"GPU at work for {1e3 * busy:.2f}, its matrix products {1e3 * bare:.2f} ms: "
+            f"x{whole / bare:.2f}"
+        )
+        by_shape(calls, len(ready))
+        self.attention(len(ready), tokens)
+
+    def processed(self) -> list[ProcessedImage]:
+        """Return images after the processor; print how long one takes."""
+        runner = self.backend.runner
+        tokenized = runner.vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
+        images = self.images[:16]
+        start = time.perf_counter()
+        ready = [runner.process_image(image, tokenized) for image in images]
+        spent = (time.perf_counter() - start) / len(ready)
+        say(f"processing an image on the CPU: {1e3 * spent:.1f} ms")
+        return ready
+
+    def run_prefixes(self, ready: list[ProcessedImage]) -> None:
+        """Run the prefixes of some images."""
         with torch.inference_mode():
-            for module, shape in calls:
-                module(inputs[shape])
+            self.backend.runner.run_prefixes(ready)
 
-    return run
+    def products(self, ready: list[ProcessedImage]) -> list[tuple[Any, Any]]:
+        """Return the layers that a prefix's products need, each with an input of the same shape."""
+        calls: list[tuple[Any, tuple[int, ...]]] = []
+        model = self.loaded.model
+        hooks = [
+            module.register_forward_pre_hook(lambda m, given: calls.append((m, given[0].shape)))
+            for module in model.modules()
+            if isinstance(module, torch.nn.Linear | torch.nn.Conv2d | torch.nn.Conv3d | Fp8Linear)
+        ]
+        self.run_prefixes(ready)
+        for hook in hooks:
+            hook.remove()
+        shapes = {shape for _, shape in calls}
+        draw = partial(torch.randn, device=model.device, dtype=model.dtype)
+        inputs = {shape: draw(shape) for shape in shapes}
+        return [(module, inputs[shape]) for module, shape in calls]
+
+    def attention(self, images: int, tokens: int) -> None:
+        """Print how long each kernel takes for the attention of prefixes."""
+        config = self.backend.runner.text_config
+        heads, size = config.num_attention_heads, config.hidden_size // config.num_attention_heads
+        draw = partial(torch.randn, device=self.loaded.device, dtype=self.loaded.model.dtype)
+        query = draw(images, tokens, heads, size).transpose(1, 2)
+        key, value = (
+            draw(images, tokens, config.num_key_value_heads, size).transpose(1, 2) for _ in "kv"
+        )
+        kinds = torch.nn.attention.SDPBackend
+        attend = partial(
+            torch.nn.functional.scaled_dot_product_attention, query, key, value, is_causal=True,
+            enable_gqa=True,
+        )  # fmt: skip
+        for kind in (kinds.FLASH_ATTENTION, kinds.CUDNN_ATTENTION):
+            try:
+                with torch.nn.attention.sdpa_kernel(kind), torch.inference_mode():
+                    spent = seconds(attend, 10) * config.num_hidden_layers / images
+                say(f"attention of a prefix, {kind.name}: {1e3 * spent:.2f} ms")
+            except RuntimeError as error:  # this device does not have it
+                say(f"attention of a prefix, {kind.name}: {str(error).splitlines()[0][:60]}")
+
+    def kernels(self) -> None:
+        """Print what the GPU runs for the first and the last count."""
+        for count in (self.args.counts[0], self.args.counts[-1]):
+            pairs = with_captions(self.images[:14], count)  # batches of 2, 4 and 8 images
+            found = kernels(lambda p=pairs: self.read(p))  # type: ignore[misc]  # bound at once
+            total = 1e3 * sum(spent for spent, _, _ in found) / len(pairs)
+            say(f"kernels at {count} captions per image, {total:.2f} ms per pair:")
+            for spent, calls, name in found[:25]:
+                say(f"  {1e3 * spent / len(pairs):7.3f} ms, {calls:5d} calls, {name[:90]}")
+
+    def growth(self) -> None:
+        """Print how time and memory grow with the size of images and images per batch."""
+        runner = self.backend.runner
+        tokenized = runner.vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
+        say("| image | tokens | ms per pair, 1 caption | 16 captions | memory, GB |")
+        say("| --- | --- | --- | --- | --- |")
+        rows: list[dict[str, Any]] = []
+        for width, height in SIZES:
+            images = noise_images(min(16, len(self.images)), width, height)
+            tokens = runner.process_image(images[0], tokenized).ids.shape[1]
+            times, memory = self.times(self.backend, images)
+            rows.append(
+                {"size": [width, height], "tokens": tokens, "times": times, "memory": memory}
+            )
+            one, many = times
+            say(f"| {width} x {height} | {tokens} | {one:.2f} | {many:.2f} | {memory:.1f} |")
+        say("| images per batch | ms per pair, 1 caption | 16 captions | memory, GB |")
+        say("| --- | --- | --- | --- |")
+        for most in BATCHES:
+            backend = Local(self.loaded, read="forced", batch_images=most)
+            times, memory = self.times(backend, self.images)
+            rows.append({"images": most, "times": times, "memory": memory})
+            say(f"| {most} | {times[0]:.2f} | {times[1]:.2f} | {memory:.1f} |")
+        self.figures["growth"] = rows
+
+    def times(self, backend: Local, images: Sequence[Image.Image]) -> tuple[list[float], float]:
+        """Return milliseconds per pair at 1 and 16 captions, and the most memory."""
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        times = []
+        for count in (1, 16):
+            pairs = with_captions(images, count)
+            work = partial(read_all, backend, pairs, FLEUR, UNIT)
+            times.append(1e3 * seconds(work, 1) / len(pairs))
+        return times, gigabytes()
+
+    def second(self) -> None:
+        """Print the time per pair of the last count without the second decimal."""
+        runner, count = self.backend.runner, self.args.counts[-1]
+        pairs = with_captions(self.images, count)
+        runner.second_decimal = False
+        less = seconds(lambda: self.read(pairs), 1) / len(pairs)
+        runner.second_decimal = True
+        say(f"without the second decimal, {count} captions: {1e3 * less:.2f} ms per pair")
+
+    def decode(self) -> None:
+        """Print what decoding takes."""
+        readings = self.read(with_captions(self.images[:2], 3))
+        many = readings.take(np.resize(np.arange(len(readings)), 10_000))
+        decoder = get_decoder("discode")
+        spent = seconds(lambda: decoder.decode(many)) / len(many)
+        self.figures["decode"] = spent
+        say(f"decoding: {1e6 * spent:.2f} µs per pair")
+
+
+def vllm(args: argparse.Namespace, arch: str) -> dict[str, dict[int, float]]:
+    """Return vLLM's milliseconds per pair by prompt and count, in processes of its own.
+
+    Before our model is loaded: vLLM takes what memory there is.
+    """
+    if args.against != "vllm" or "table" not in args.sections:
+        return {}
+    if importlib.util.find_spec("vllm") is None:
+        say("vLLM cannot be imported here: left out")
+        return {}
+    times = {}
+    for prompt in args.prompts:
+        with tempfile.TemporaryDirectory() as folder:
+            if not args.model:
+                for part in configuration_and_processor(arch):
+                    part.save_pretrained(folder)
+            asked = json.dumps([args.model or folder, prompt, args.images, args.counts])
+            done = subprocess.run(
+                [sys.executable, "-c", VLLM, asked], stdout=subprocess.PIPE, text=True,
+                cwd=Path(__file__).resolve().parents[1],
+            )  # fmt: skip
+        if done.returncode:
+            say(f"vLLM ended with exit code {done.returncode}: left out")
+            continue
+        each = [round(ms, 2) for ms in json.loads(done.stdout.splitlines()[-1])]
+        times[prompt] = dict(zip(args.counts, each, strict=True))
+        say(f"{arch}, vLLM, prompt {prompt}, ms per pair by captions per image: {times[prompt]}")
+    return times
+
+
+def by_shape(calls: Sequence[tuple[Any, Any]], images: int) -> None:
+    """Print how long layers of one shape take, and how fast they multiply."""
+    same: dict[Any, list[tuple[Any, Any]]] = defaultdict(list)
+    for module, given in calls:
+        same[tuple(module.weight.shape), tuple(given.shape)].append((module, given))
+    say("| weights | inputs | calls | ms per image | TFLOP/s |")
+    say("| --- | --- | --- | --- | --- |")
+    for (weight, shape), some in same.items():
+        spent = seconds(partial(multiply, some))
+        module, given = some[0]
+        with torch.inference_mode():
+            products = module(given).numel() * module.weight[0].numel() * len(some)
+        rate, each = 2e-12 * products / spent, 1e3 * spent / images
+        say(f"| {weight} | {shape} | {len(some)} | {each:.2f} | {rate:.0f} |")
+
+
+def multiply(calls: Sequence[tuple[Any, Any]]) -> None:
+    """Run layers on their inputs."""
+    with torch.inference_mode():
+        for module, given in calls:
+            module(given)
 
 
 def compared(rounded: Readings, exact: Readings) -> str:
@@ -122,97 +476,51 @@ def compared(rounded: Readings, exact: Readings) -> str:
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--arch", choices=sorted(ARCHITECTURES), default="tiny")
-    parser.add_argument("--model", help="a checkpoint instead")
-    parser.add_argument(
-        "--random-weights",
-        action="store_true",
-        help="the default, unless --model",
+    """Measure each model."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument(
+        "--arch", choices=sorted(ARCHITECTURES), default=["tiny"], nargs="+",
+        help="with random weights",
+    )  # fmt: skip
+    parser.add_argument("--random-weights", action="store_true", help="the default with --arch")
+    parser.add_argument("--model", help="a checkpoint instead")
     parser.add_argument("--device")
     parser.add_argument("--dtype", choices=DTYPES)
     parser.add_argument(
         "--fp8", action="store_true", help="products of 8-bit floats, as quantize=fp8"
     )
-    parser.add_argument("--images", type=int, help="16 on a GPU, else 4")
-    parser.add_argument("--captions", type=int, nargs="+", default=[1, 2, 6, 16, 48])
-    parser.add_argument("--second", action="store_true", help="the second decimal's share, too")
-    parser.add_argument("--json", type=Path, help="write the figures to a file, too")
+    parser.add_argument("--images", type=int, help="48 on a GPU, else 4")
+    parser.add_argument("--counts", type=int, nargs="+", default=[1, 2, 6, 16, 48])
+    parser.add_argument("--prompts", choices=sorted(PROMPTS), nargs="+", default=[*PROMPTS])
+    parser.add_argument("--sections", choices=SECTIONS, nargs="+", default=[*SECTIONS])
+    parser.add_argument("--repeats", type=int, default=2, help="timings of each row")
+    parser.add_argument("--against", choices=["vllm"])
+    parser.add_argument("--json", type=Path, help="write the last model's figures to a file, too")
     args = parser.parse_args()
-    loaded = (
-        load_model(args.model, LocalOptions(device=args.device, dtype=args.dtype or "auto"))
-        if args.model
-        else random_model(args.arch, args.device, args.dtype)
-    )
-    images = noise_images(args.images or (16 if loaded.device.type == "cuda" else 4))
-    each = [Pair(image, CAPTION) for image in images]
-    alone = seconds(lambda: loop(loaded, each[:4])) / 4
-
-    backend = Local(loaded, read="forced")
-    if args.fp8:
-        six = [Pair(image, f"{CAPTION} {i}") for image in images for i in range(6)]
-        before = read_all(backend, six, FLEUR, UNIT)
-        use_fp8(loaded.model, loaded.device)
-        backend = Local(loaded, read="forced")
-        print(compared(read_all(backend, six, FLEUR, UNIT), before))
-    some = [Pair(image, f"{CAPTION} {i}") for image in images[:2] for i in range(3)]
-    together = read_all(backend, some, FLEUR, UNIT)
-    runner = backend.runner
-    was, runner.packed = runner.packed, False
-    plain = read_all(backend, some, FLEUR, UNIT)
-    apart, allowed = packing_error(runner, together.answer_logp, plain.answer_logp)
-    runner.packed = was
-    dtype = backend.identity.dtype
-    tokenized = runner.vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
-    ready = [runner.process_image(image, tokenized) for image in images]
-    ready = ready[: runner.images_that_fit(ready[0])]
-    tokens = ready[0].ids.shape[1]
-    where = torch.cuda.get_device_name() if loaded.device.type == "cuda" else "CPU"
-    print(f"{backend.identity.model}, {dtype}, {where}, torch {torch.__version__}")
-    most = float(np.abs(together.answer_logp - plain.answer_logp).max())
-    print(
-        f"packed against separate passes: log-probabilities {apart:.1e} apart (root mean square; "
-        f"rounding is {allowed:.1e}), {most:.1e} at most"
-    )
-    print(f"loop: {1e3 * alone:.1f} ms per pair")
-    whole = seconds(lambda: prefix(backend, ready)) / len(ready)
-    bare = seconds(products(backend, ready)) / len(ready)
-    print(
-        f"prefix of {tokens} tokens, {len(ready)} images at once: {1e3 * whole:.2f} ms, its "
-        f"matrix products {1e3 * bare:.2f} ms: x{whole / bare:.2f}"
-    )
-    print("| captions per image | packed, ms per pair | pairs/s | against the loop |")
-    print("| --- | --- | --- | --- |")
-    rows = []
-    for count in args.captions:
-        pairs = [Pair(image, f"{CAPTION} {i}") for image in images for i in range(count)]
-        pair = seconds(lambda p=pairs: read_all(backend, p, FLEUR, UNIT)) / len(pairs)  # type: ignore[misc]  # bound at once
-        rows.append({"captions": count, "packed": pair, "ratio": alone / pair})
-        print(f"| {count} | {1e3 * pair:.2f} | {1 / pair:.0f} | x{alone / pair:.1f} |", flush=True)
-    if args.second:
-        runner.second_decimal = False
-        less = seconds(lambda: read_all(backend, pairs, FLEUR, UNIT)) / len(pairs)
-        runner.second_decimal = True
-        print(f"without the second decimal, {count} captions: {1e3 * less:.2f} ms per pair")
-    many = together.take(np.resize(np.arange(len(together)), 10_000))
-    decoder = get_decoder("discode")
-    decode = seconds(lambda: decoder.decode(many)) / len(many)
-    print(
-        f"decoding: {1e6 * decode:.2f} µs per pair, {100 * decode / alone:.5f} % of the loop's, "
-        f"{100 * decode / pair:.5f} % of the last packed pair"
-    )
-    if args.json:
-        figures = {
-            "model": backend.identity.model, "dtype": dtype, "device": where, "loop": alone,
-            "fp8": args.fp8, "tokens": tokens, "prefix": whole, "products": bare,
-            "decode": decode, "rows": rows,
-        }  # fmt: skip
-        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if not was or apart > allowed:
+    args.images = args.images or (48 if torch.cuda.is_available() else 4)
+    agree = True
+    for arch in [args.model] if args.model else args.arch:
+        theirs = vllm(args, arch)
+        options = LocalOptions(device=args.device, dtype=args.dtype or "auto")
+        loaded = (
+            load_model(args.model, options)
+            if args.model
+            else random_model(arch, args.device, args.dtype)
+        )
+        bench = Bench(args, loaded, theirs)
+        bench.run()
+        agree &= bench.agree
+        del bench, loaded
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    if not agree:
         sys.exit("packed and separate passes do not agree")
 
 
 if __name__ == "__main__":
+    # Else the folder of this file comes first, and its vllm.py is found instead of vLLM.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
     main()

@@ -32,7 +32,7 @@ from discode.readings import Identity, Readings
 from discode.scales import Scale
 
 KILLS = 3
-MOST_MICROSECONDS, MOST_MB = 60, 600
+MOST_MICROSECONDS, MOST_MB = 40, 300
 
 
 class Instant(Backend):

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from discode.benchmarks import load_benchmark
-from discode.metrics.ngram import Cider, TextMetric, TokenisedTexts
+from discode.metrics.ngram import TextMetric, TokenisedTexts
 from discode.pairs import Pair
 from discode.scores import Floats
 
@@ -34,7 +34,7 @@ def ours(pairs: list[Pair]) -> dict[str, Floats]:
     texts = TokenisedTexts()
     values = {n: TextMetric(n, texts).score_pairs(pairs).value for n in NAMES if n != "cider"}
     repeats = [EXPERTS] * len(pairs)
-    return values | {"cider": Cider(texts).score_pairs(pairs, repeats=repeats).value}
+    return values | {"cider": TextMetric("cider", texts).score_pairs(pairs, repeats=repeats).value}
 
 
 def plain(pairs: list[Pair]) -> dict[str, Floats]:

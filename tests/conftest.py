@@ -57,17 +57,25 @@ def data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder in which training/ has run from data to artefact, on eight images."""
+def training_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in which training/ has made its data, of twelve images."""
     for module in ("torch", "onnx", "onnxscript"):
         pytest.importorskip(module, reason="training and its artefact need discode-eval[dev]")
-    from tests.helpers.training_stand_ins import fill_build, open_build
+    from tests.helpers.training_stand_ins import fill_data, open_build
 
     folder = tmp_path_factory.mktemp("training")
-    SHELF.copy("training", folder, fill_build)
+    SHELF.copy("training data", folder, fill_data)
     with pytest.MonkeyPatch.context() as monkeypatch:
         open_build(folder, monkeypatch)
         yield folder
+
+
+@pytest.fixture(scope="session")
+def build(training_data: Path) -> Path:
+    """The same folder after all of training/, from data to artefact."""
+    from tests.helpers.training_stand_ins import fill_build
+
+    return SHELF.copy("training", training_data, fill_build)
 
 
 @pytest.fixture
@@ -102,11 +110,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def is_long(item: pytest.Item) -> bool:
-    """Whether a test is for `make full` by what it uses: a server, a family, a further browser."""
+    """Whether a test is for `make full` by what it uses: a server, a training run, a browser."""
     fixtures = getattr(item, "fixturenames", ())
     family = getattr(item, "callspec", None) and item.callspec.params.get("family")  # type: ignore[attr-defined]
     return (
         "postgres_url" in fixtures
+        or "build" in fixtures
         or ("browser" in fixtures and not item.get_closest_marker("page"))
         or (isinstance(family, str) and family not in FAMILIES)
     )

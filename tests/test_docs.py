@@ -6,6 +6,7 @@ import doctest
 import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,7 +113,13 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert (tmp_path / "index.html").is_file()
 
 
-@pytest.mark.parametrize("name", ["hooks", "griffe_docstrings"])
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="3.10 writes tuples in its own way")
+def test_all_messages_are_collected() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "make_messages.py"))
+    assert script["FILE"].read_text("utf-8") == script["collect"](), "run docs/make_messages.py"
+
+
+@pytest.mark.parametrize("name", ["hooks", "griffe_docstrings", "make_messages"])
 def test_examples_of_the_scripts_that_make_the_site(name: str) -> None:
     for package in ("mkdocs", "griffe"):
         pytest.importorskip(package, reason="the site wants discode-eval[docs]")
@@ -130,3 +137,13 @@ def test_examples_of_the_scripts_that_make_the_site(name: str) -> None:
 def test_fences_are_closed(page: Path) -> None:
     fences = re.findall(r"^ *(?:```|~~~)", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(fences) % 2 == 0
+
+
+def test_what_the_code_tells_is_current() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "make_blocks.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -3,8 +3,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,27 +16,22 @@ import discode
 from discode.backends import Backend, Blocks
 from discode.backends.embedded import SHA256, introduce
 from discode.errors import BackendError, InputError, MissingExtraError
-from discode.images import demo_path, open_image
+from discode.images import open_image
 from discode.judge import note_ignored_references
 from discode.metrics.judge_metric import JudgeMetric
 from discode.pairs import Pair
-from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import Scale
-from discode.serve.batching import ScoreRequest, judge_together
+from discode.serve.batching import judge_together
+from discode.serve.requests import ScoreRequest
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.instant import to_folder
 from tests.helpers.samples import read_parts
 
 
-@pytest.mark.usefixtures("shipped")
-def test_two_lines_to_a_score() -> None:
-    judge = discode.load()
-    scores = judge.score(demo_path() / "cat.jpg", "a cat looks at the camera")
-    assert 0 <= float(scores) <= 1
-    assert scores.counts()["failed"] == 0
-    assert "|model:discode-embedded|" in str(scores.signature)
-    assert f"-{SHA256[:8]}|dtype:int8|" in str(scores.signature)
+@pytest.fixture(params=[True, False], ids=["stored", "not stored"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / "run.db" if request.param else None
 
 
 @pytest.mark.usefixtures("shipped")
@@ -57,21 +50,9 @@ def test_the_default_judge_introduces_itself_once(
     assert record.name == "discode"
     line = record.getMessage()
     assert "\n" not in line
-    for word in (f"-{SHA256[:8]},", "load(...)", "--model", "discode models"):
+    for word in (f"-{SHA256[:8]} ", "--model", "'embedded'"):
         assert word in line
     assert capfd.readouterr().out == ""
-
-
-@pytest.mark.usefixtures("shipped")
-def test_the_introduction_goes_to_stderr_and_can_be_silenced() -> None:
-    quiet = 'import logging; logging.getLogger("discode").setLevel("ERROR");'
-    for before, lines in (("", 1), (quiet, 0)):
-        code = f"{before}import discode; discode.load(); discode.load()"
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-        )
-        assert done.stdout == ""
-        assert len(done.stderr.splitlines()) == lines
 
 
 def test_threads_are_for_models_that_run_here(recording: str) -> None:
@@ -108,21 +89,19 @@ def test_a_pair_that_stands_twice_is_asked_once(tmp_path: Path, image: Path) -> 
     assert scores.value[0] == scores.value[2]
 
 
-@pytest.mark.parametrize("stored", [True, False])
 def test_failures_are_nan_counted_and_asked_again(
-    tmp_path: Path, image: Path, stored: bool
+    tmp_path: Path, image: Path, store: Path | None
 ) -> None:
     model = FakeModel(rejects="bad")
-    store = tmp_path / "r.db" if stored else None
     judge = discode.load(model, store=store, batch_size=2)
     pairs = [Pair(image, "fine"), Pair(image, "bad one"), Pair(image, "good")]
-    if stored:
+    if store is not None:
         pairs.append(Pair(tmp_path / "none.png", "no image"))
     scores = judge.score_pairs(pairs)
     assert np.isnan(scores.value).tolist() == [False, True, False, True][: len(pairs)]
     assert scores.errors[1] == "rejected"
     assert scores.counts()["failed"] == len(pairs) - 2
-    if stored:
+    if store is not None:
         assert "cannot read" in scores.errors[3]
         model.rejects = "\0"
         assert judge.score_pairs(pairs).counts()["failed"] == 1
@@ -131,36 +110,28 @@ def test_failures_are_nan_counted_and_asked_again(
 
 
 class Broken(FakeModel):
-    def answer(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Readings:
+    def answer(self, pairs: Sequence[Pair], *how: Any, **options: Any) -> Readings:
         if pairs[0].caption == "3":
             raise BackendError("out of memory")
-        return super().answer(pairs, prompt, scale, hidden=hidden)
+        return super().answer(pairs, *how, **options)
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_a_lost_batch_does_not_lose_the_run(image: Path, tmp_path: Path, stored: bool) -> None:
-    store = tmp_path / "run.db" if stored else None
+def test_a_lost_batch_does_not_lose_the_run(image: Path, store: Path | None) -> None:
     scores = discode.load(Broken(), batch_size=1, store=store).score(image, list("12345"))
     assert np.isnan(scores.value).tolist() == [False, False, True, False, False]
     assert scores.errors == {2: "out of memory"}
 
 
 class Failing(FakeModel):
-    def read(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Blocks:
-        yield [1, 0], self.answer([pairs[1], pairs[0]], prompt, scale)
+    def read(self, pairs: Sequence[Pair], *how: Any, **options: Any) -> Blocks:
+        yield [1, 0], self.answer([pairs[1], pairs[0]], *how, **options)
         if self.rejects:
             raise BackendError("the server is gone")
-        yield [2, 3], self.answer(pairs[2:], prompt, scale)
+        yield [2, 3], self.answer(pairs[2:], *how, **options)
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_a_backend_that_fails_between_blocks(image: Path, tmp_path: Path, stored: bool) -> None:
-    model = Failing()
-    judge = discode.load(model, store=tmp_path / "run.db" if stored else None)
+def test_a_backend_that_fails_between_blocks(image: Path, store: Path | None) -> None:
+    judge = discode.load(Failing(), store=store)
     scores = judge.score(image, list("1234"))
     assert np.isnan(scores.value).tolist() == [False, False, True, True]
     assert scores.errors == dict.fromkeys((2, 3), "the server is gone")
@@ -170,31 +141,16 @@ def test_a_backend_that_fails_between_blocks(image: Path, tmp_path: Path, stored
         assert len(judge.store) == 2
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_a_backend_that_leaves_pairs_out_is_caught(
-    image: Path, tmp_path: Path, stored: bool
+@pytest.mark.parametrize("rows", [[0], [0, 1]], ids=["a pair left out", "a row dropped"])
+def test_a_backend_that_loses_pairs_is_caught(
+    image: Path, store: Path | None, rows: list[int]
 ) -> None:
-    class Leaving(FakeModel):
-        def read(
-            self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-        ) -> Blocks:
-            yield [0], self.answer(pairs[:1], prompt, scale)
+    class Losing(FakeModel):
+        def read(self, pairs: Sequence[Pair], *how: Any, **options: Any) -> Blocks:
+            yield rows, self.answer(pairs[:1], *how, **options)
 
-    judge = discode.load(Leaving(), store=tmp_path / "run.db" if stored else None)
     with pytest.raises(BackendError):
-        judge.score(image, ["a", "b"])
-
-
-class Short(FakeModel):
-    def answer(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Readings:
-        return super().answer(pairs[1:], prompt, scale, hidden=hidden)
-
-
-def test_a_backend_that_drops_rows_is_caught(image: Path) -> None:
-    with pytest.raises(BackendError):
-        discode.load(Short()).score(image, ["a", "b"])
+        discode.load(Losing(), store=store).score(image, ["a", "b"])
 
 
 def test_control_tokens_are_flagged(image: Path) -> None:
@@ -203,33 +159,18 @@ def test_control_tokens_are_flagged(image: Path) -> None:
     assert scores.flags["defused"].tolist() == [False, True, True]
 
 
-def test_references_change_the_prompt_and_the_key(tmp_path: Path, image: Path) -> None:
-    model = FakeModel()
-    judge = discode.load(model, store=tmp_path / "r.db")
-    judge.score(image, "a")
-    judge.score(image, "a", ["r"])
-    assert model.asked == ["a", "a"]
-
-
-def test_mixed_references_in_one_batch(tmp_path: Path, image: Path) -> None:
-    judge = discode.load(FakeModel(), store=tmp_path / "r.db")
-    scores = judge.score_pairs([Pair(image, "a"), Pair(image, "bb", ("r",)), Pair(image, "c")])
-    assert scores.counts()["failed"] == 0
-
-
-def test_a_pair_that_fits_no_template_fails_alone(tmp_path: Path, image: Path) -> None:
+def test_a_pair_that_fits_no_template_fails_alone(
+    tmp_path: Path, image: Path, store: Path | None
+) -> None:
     (tmp_path / "mine.txt").write_text("Rate {caption}")
-    for store in (None, tmp_path / "r.db"):
-        judge = discode.load(FakeModel(), prompt=tmp_path / "mine.txt", store=store)
-        scores = judge.score_pairs([Pair(image, "a"), Pair(image, "b", ("r",))])
-        assert np.isnan(scores.value).tolist() == [False, True]
-        assert "references" in scores.errors[1]
+    judge = discode.load(FakeModel(), prompt=tmp_path / "mine.txt", store=store)
+    scores = judge.score_pairs([Pair(image, "a"), Pair(image, "b", ("r",))])
+    assert np.isnan(scores.value).tolist() == [False, True]
+    assert "references" in scores.errors[1]
 
 
 class Bare(FakeModel):
-    def answer(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Readings:
+    def answer(self, pairs: Sequence[Pair], *how: Any, **options: Any) -> Readings:
         raise MissingExtraError("onnxruntime is not installed")
 
 
@@ -272,17 +213,6 @@ def test_hidden_states_are_asked_for_where_the_solver_needs_them(
     assert np.array_equal(one.value, two.value)
 
 
-def test_open_images_can_be_scored(tmp_path: Path) -> None:
-    judge = discode.load(FakeModel(), store=tmp_path / "r.db")
-    assert np.isfinite(float(judge.score(Image.new("RGB", (4, 4)), "a")))
-
-
-def test_half_a_character_fails_its_row_alone(tmp_path: Path, image: Path) -> None:
-    scores = discode.load(FakeModel(), store=tmp_path / "r.db").score(image, ["a", "b \ud800"])
-    assert np.isnan(scores.value).tolist() == [False, True]
-    assert "surrogate" in scores.errors[1]
-
-
 def test_a_judge_is_safe_in_threads(tmp_path: Path, image: Path) -> None:
     judge = discode.load(FakeModel(), store=tmp_path / "r.db")
     captions = [f"{'x' * i}" for i in range(1, 30)]
@@ -298,19 +228,9 @@ def test_empty_batches(image: Path) -> None:
     assert np.isnan(scores.mean())
 
 
-@pytest.mark.parametrize(
-    ("model", "match"),
-    [
-        ("llava", "unknown model"),
-        ("recordd:x", "did you mean 'recorded'"),
-        ("recorded:none.db", "no recorded readings"),
-        ("none.jsonl", "no recorded readings"),
-        (3, "a name or a Backend"),
-        (Path("none.db"), "no recorded readings"),
-    ],
-)
-def test_unknown_models(model: object, match: str) -> None:
-    with pytest.raises(InputError, match=match):
+@pytest.mark.parametrize("model", ["llava", "recordd:x", "recorded:none.db", 3, Path("none.db")])
+def test_unknown_models(model: object) -> None:
+    with pytest.raises(InputError):
         discode.load(model)  # type: ignore[arg-type]  # that is the point
 
 
@@ -346,11 +266,9 @@ def test_decode_takes_options_and_refuses_unknown_ones() -> None:
 
 def test_captions_of_an_image_share_a_batch_wherever_they_stand(tmp_path: Path) -> None:
     class Watching(FakeModel):
-        def answer(
-            self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-        ) -> Readings:
+        def answer(self, pairs: Sequence[Pair], *how: Any, **options: Any) -> Readings:
             seen.append([str(pair.image) for pair in pairs])
-            return super().answer(pairs, prompt, scale, hidden=hidden)
+            return super().answer(pairs, *how, **options)
 
     seen: list[list[str]] = []
     images = [tmp_path / "a.png", tmp_path / "b.png"]
@@ -363,12 +281,8 @@ def test_captions_of_an_image_share_a_batch_wherever_they_stand(tmp_path: Path) 
     np.testing.assert_allclose(scores.value, [float(judge.score_pairs([pair])) for pair in pairs])
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_half_a_character_fails_with_and_without_a_store(
-    tmp_path: Path, image: Path, stored: bool
-) -> None:
-    judge = discode.load(FakeModel(), store=tmp_path / "r.db" if stored else None)
-    scores = judge.score(image, ["a cat", "a \ud800 cat", "a dog"])
+def test_half_a_character_fails_its_row_alone(image: Path, store: Path | None) -> None:
+    scores = discode.load(FakeModel(), store=store).score(image, ["a cat", "a \ud800 cat", "a dog"])
     assert np.isnan(scores.value).tolist() == [False, True, False]
     assert "half a character" in scores.errors[1]
 
@@ -389,19 +303,15 @@ class WithoutReferences(FakeModel):
 
     takes_references = False
 
-    def answer(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Readings:
+    def answer(self, pairs: Sequence[Pair], *how: Any, **options: Any) -> Readings:
         assert not any(pair.references for pair in pairs)
-        return super().answer(pairs, prompt, scale, hidden=hidden)
+        return super().answer(pairs, *how, **options)
 
 
-@pytest.mark.parametrize("stored", [True, False])
 def test_references_that_a_model_does_not_take_are_ignored_and_said_to_be(
-    tmp_path: Path, image: Path, caplog: pytest.LogCaptureFixture, stored: bool
+    image: Path, caplog: pytest.LogCaptureFixture, store: Path | None
 ) -> None:
     note_ignored_references.cache_clear()  # as in a new process
-    store = tmp_path / "r.db" if stored else None
     judge = discode.load(WithoutReferences(), store=store)
     bare = judge.score(image, ["a", "bb"])
     assert "|references:none|" in str(bare.signature)
@@ -415,8 +325,8 @@ def test_references_that_a_model_does_not_take_are_ignored_and_said_to_be(
         assert "|references:ignored|" in str(scores.signature)
     (record,) = caplog.records
     assert record.name == "discode"
-    assert "fake takes no references" in record.getMessage()
-    assert len(judge.backend.asked) == (2 if stored else 6)  # type: ignore[attr-defined]
+    assert "fake ignores references" in record.getMessage()
+    assert len(judge.backend.asked) == (6 if store is None else 2)  # type: ignore[attr-defined]
 
 
 def test_ignored_references_are_said_to_be_wherever_one_enters(image: Path, tmp_path: Path) -> None:
@@ -430,12 +340,12 @@ def test_ignored_references_are_said_to_be_wherever_one_enters(image: Path, tmp_
     assert (totals.rows, totals.failed) == (2, 0)
     said = [row["signature"] for row in read_parts(tmp_path / "out")]
     assert ["references:ignored" in str(line) for line in said] == [True, False]
-    request = ScoreRequest(image.read_bytes(), ("a",), ("r",), judge.decoder)
+    request = ScoreRequest(image.read_bytes(), ["a"], ["r"])
     (result,) = judge_together(judge, [request])
     assert not isinstance(result, Exception)
-    assert "references:ignored" in str(result.scores.signature)
+    assert "references:ignored" in result.signature
     # A metric that is named for its references is not another one under that name.
-    metric = JudgeMetric("ref-discode", judge, references=True)
+    metric = JudgeMetric(judge, references=True)
     scores = metric.score_pairs([Pair(image, "a", ("r",))])
     assert "takes no references" in scores.errors[0]
 
@@ -467,17 +377,6 @@ def test_readings_keep_who_was_asked(image: Path, references: tuple[str, ...]) -
     other = discode.load(FakeModel(name="other")).read(pairs)
     mixed = Readings.concat(readings.scale, [readings, other])
     assert discode.decode(mixed).signature["model"] == "given"
-
-
-def test_readings_keep_the_weight_that_their_model_advises(shipped: Path, image: Path) -> None:
-    judge = discode.load("embedded", threads=1)
-    pairs = [Pair(image, "a cat")]
-    whole = judge.score_pairs(pairs)
-    scores = discode.decode(judge.read(pairs))
-    assert scores.signature == whole.signature
-    assert np.array_equal(scores.value, whole.value)
-    own = discode.decode(judge.read(pairs), trust=0.0)
-    assert "trust=0" in own.signature["decoder"]
 
 
 def test_scores_of_tuples_arrays_and_open_files(image: Path) -> None:

@@ -60,11 +60,6 @@ def test_every_option_of_every_method_is_described() -> None:
             assert row.name in str(method.make.__doc__)
 
 
-def test_a_word_that_is_nearly_right_gets_a_suggestion() -> None:
-    with pytest.raises(InputError, match=r"did you mean 'exact'\? allowed: closed, exact, adam"):
-        get_decoder("discode", solver="exakt")
-
-
 def test_an_option_is_given_once() -> None:
     with pytest.raises(InputError, match="trust is given twice"):
         get_decoder("discode:trust=1,trust=2")

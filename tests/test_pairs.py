@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.errors import ImageError, InputError
+from discode.errors import InputError
 from discode.images import demo_path, image_digest, open_image
 from discode.pairs import Pair, PairParser, as_pairs, make_pairs, read_pairs
 
@@ -30,8 +29,6 @@ def test_one_with_many_and_many_with_many() -> None:
         ("a", [], None, "no captions"),
         (None, "x", None, "cannot be NoneType"),
         ("a", "x", [5], "must be text"),
-        ("a", ["x", 3], None, "must be text"),
-        ([3], ["x"], None, "give a path"),
         ("a", "x", "ref", "list of captions"),
         (["a", "b"], ["x", "y"], ["r1", "r2"], "one list of captions per pair"),
         (["a", "b"], ["x", "y"], [["r"]], "2 lists"),
@@ -115,13 +112,7 @@ def test_only_a_number_or_an_image_id_is_a_number_in_file_names(tmp_path: Path) 
         ("p.csv", "", "no pairs"),
         ("p.jsonl", '{"image": "a", "caption": "b"}\n' * 16 + "{oops\n", "line 17 is not JSON"),
         ("p.jsonl", '{"image": "a"}\n', "line 1 has no 'caption'"),
-        ("p.jsonl", "[1]\n", "not an object"),
-        ("p.jsonl", '{"image": "a", "caption": 5}\n', "must be text"),
-        ("p.jsonl", '{"image": "", "caption": "x"}', "empty image"),
-        ("p.jsonl", '{"image": "a", "caption": "x", "references": 5}', "must be a list"),
-        ("p.jsonl", "[" * 200_000, "not JSON"),
         ("p.json", "{}", "not a list"),
-        ("p.json", "[", "not JSON"),
         ("p.txt", "x", "unknown format"),
         ("p.parquet", "x", "cannot read"),
         ("p.csv", 'image,caption,references\na,b,"[1"\n', "line 2: references is not JSON"),
@@ -145,55 +136,6 @@ def test_missing_and_undecodable_files(tmp_path: Path) -> None:
         read_pairs(tmp_path / "p.csv", tmp_path / "nowhere")
 
 
-def test_images_open_upright_rgb_on_white(tmp_path: Path) -> None:
-    turned = Image.new("RGB", (4, 2), "red")
-    exif = Image.Exif()
-    exif[0x0112] = 6  # rotate by 90 degrees
-    turned.save(tmp_path / "turned.jpg", exif=exif)
-    assert open_image(tmp_path / "turned.jpg").size == (2, 4)
-    glass = io.BytesIO()
-    Image.new("RGBA", (2, 2), (0, 0, 0, 0)).save(glass, "PNG")
-    assert open_image(glass.getvalue()).getpixel((0, 0)) == (255, 255, 255)
-    frames = [Image.new("RGB", (3, 3), c) for c in ("red", "blue")]
-    frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
-    pixel = np.asarray(open_image(tmp_path / "moving.gif"))[0, 0]
-    assert pixel[0] > 200 > 50 > pixel[2]
-
-
-def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path) -> None:
-    ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
-    Image.fromarray(ramp).save(tmp_path / "deep.png")
-    grey = np.asarray(open_image(tmp_path / "deep.png"))[..., 0]
-    assert grey.flatten().tolist() == list(range(256))
-    assert open_image(Image.fromarray(np.full((2, 2), 7, np.int32))).getpixel((0, 0)) == (7, 7, 7)
-
-
-def test_broken_images_say_why(tmp_path: Path, image: Path) -> None:
-    whole = image.read_bytes()
-    for content, match in (
-        (b"", "cannot decode"),
-        (whole[:40], "cannot decode"),
-        (b"GIF", "decode"),
-    ):
-        with pytest.raises(ImageError, match=match):
-            open_image(content)
-    with pytest.raises(ImageError, match="cannot read"):
-        open_image(tmp_path / "none.png")
-    with pytest.raises(ImageError, match="null"):
-        open_image("a\0b.png")
-    os.mkfifo(tmp_path / "pipe.png")
-    with pytest.raises(ImageError, match="not a regular file"):
-        open_image(tmp_path / "pipe.png")
-    with pytest.raises(ImageError, match="URL"):
-        open_image("https://example.org/cat.jpg")
-
-
-def test_image_bombs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("discode.images.MAX_PIXELS", 10)
-    with pytest.raises(ImageError, match="pixels"):
-        open_image(Image.new("RGB", (4, 4)))
-
-
 def test_digest_is_of_the_bytes(image: Path) -> None:
     assert image_digest(image) == image_digest(str(image)) == image_digest(image.read_bytes())
     red, blue = Image.new("RGB", (2, 2), "red"), Image.new("RGB", (2, 2), "blue")
@@ -204,21 +146,6 @@ def test_digest_is_of_the_bytes(image: Path) -> None:
     one.putpalette([255, 0, 0])
     two.putpalette([0, 0, 255])
     assert image_digest(one) != image_digest(two)
-
-
-def test_a_quote_that_is_never_closed_swallows_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_text('image,caption\na.jpg,"a cat\nb.jpg,a dog\n')
-    with pytest.raises(InputError, match=r"lines 2 to 3, read as one row"):
-        read_pairs(path)
-
-
-def test_what_is_not_an_image_is_said_the_same_way_every_time(tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match=r"it is not an image$"):
-        open_image(b"<svg></svg>")
-    with pytest.raises(ImageError) as caught:
-        open_image(tmp_path)
-    assert str(caught.value).count("cannot read") == 1
 
 
 def test_pairs_may_be_tuples_or_dictionaries(image: Path) -> None:
@@ -247,14 +174,11 @@ def test_pairs_may_be_tuples_or_dictionaries(image: Path) -> None:
     [
         ("a.jpg", "a list of pairs, not str"),
         ({"image": "a.jpg", "caption": "x"}, "a list of pairs, not dict"),
-        (5, "a list of pairs, not int"),
         (["a.jpg"], "pair 0 is str; give discode.Pair"),
-        ([("a.jpg",)], "pair 0 is tuple; give discode.Pair"),
         ([("a.jpg", 5)], "pair 0: a caption must be text"),
         ([("a.jpg", "x"), (5, "x")], "pair 1: an image cannot be int"),
         ([("a.jpg", "x", "a reference")], "pair 0: references must be a list"),
         ([("a.jpg", "x", {"a", "b"})], "pair 0: references must be a list"),
-        ({("a.jpg", "x"), ("b.jpg", "y")}, "not set"),
         ([{"image": "a.jpg"}], "pair 0 has no 'caption'"),
         ([(np.zeros((3, 5, 3)), "x")], "pair 0: an array of shape .* may be HWC or CHW"),
     ],

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discode.errors import InputError
-from discode.prompts import FLEUR, PROMPTS, Prompt, get_prompt, needs_neutralising, neutralise
+from discode.prompts import FLEUR, get_prompt, needs_neutralising, neutralise
 from discode.scales import FIVE, LETTERS, UNIT
 
 # Control tokens of chat templates and image placeholders met in open models.
@@ -139,11 +139,6 @@ def test_unreadable_and_unknown_templates(tmp_path: Path) -> None:
         get_prompt("the path of a text file")
     with pytest.raises(InputError, match="did you mean 'fleur'"):
         get_prompt("fleurs")
-
-
-def test_digest_tells_templates_apart() -> None:
-    assert len({prompt.digest for prompt in PROMPTS.values()}) == len(PROMPTS)
-    assert Prompt("fleur", "{caption}", None).digest != FLEUR.digest
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 
 import discode
+from discode.decoders import get_decoder
 from discode.errors import InputError
-from discode.metrics.base import make_scores
 from discode.scores import Scores
 from discode.scores_html import HTML_ROWS
-from discode.signature import Signature
+from discode.signature import Signature, SignedDecoder
+from discode.version import __version__
 from tests.helpers.fake_model import FakeModel
 
 CAPTIONS = ["one", "a bad one", "three", "four and more"]
@@ -116,16 +118,21 @@ def test_a_notebook_shows_a_small_escaped_table(image: Path) -> None:
     captions = ["a cat", hostile, "a bad one", "long " * 4000]
     scores = discode.load(FakeModel(rejects="bad")).score(image, captions)
     text = scores._repr_html_()
-    assert len(text) < 8000
+    assert len(text) < 9000
     assert "<script" not in text
     found = Cells(text)
-    assert found.rows[0] == ["", "image", "caption", "score", "distribution", ""]
+    assert found.rows[0] == [
+        "", "image", "caption", "raw", "smoothing", "discode", "distribution", "",
+    ]  # fmt: skip
     assert [row[2] for row in found.rows[1:4]] == captions[:3]
     assert found.rows[4][2].endswith("…")
     assert len(found.rows[4][2]) < 90
-    assert found.rows[1][3].strip() == f"{scores[0]:.3f}"
-    assert found.rows[3][3:] == ["nan", "", "rejected"]
-    assert {len(row[4]) for row in found.rows[1:] if row[4]} == {10}
+    assert scores.raw is not None
+    assert scores.smoothing is not None
+    three = (scores.raw[0], scores.smoothing[0], scores[0])
+    assert [cell.strip() for cell in found.rows[1][3:6]] == [f"{value:.3f}" for value in three]
+    assert found.rows[3][3:] == ["nan", "nan", "nan", "", "rejected"]
+    assert {len(row[6]) for row in found.rows[1:] if row[6]} == {10}
     assert str(scores.signature) in found.titles
     width = re.search(r"width:(\d+)%", text)
     assert width is not None
@@ -140,27 +147,12 @@ def test_a_notebook_shows_the_first_rows_of_many(scores: Scores) -> None:
     assert len(Cells(scores[:0]._repr_html_()).rows) == 1
 
 
-def test_the_notebook_of_the_docs_is_of_today(scores: Scores) -> None:
-    page = Path(__file__).parents[1] / "docs" / "notebook.html"  # python docs/make_notebook.py
-    text = page.read_text(encoding="utf-8")
-    table = scores._repr_html_()
-    assert table.partition("\n")[0] in text
-    assert re.findall(r"<span style=\"(.*?)\"", table)[0] in text
-
-
-def test_another_metric_has_no_bars() -> None:
-    made = make_scores(np.array([17.0, np.nan]), {}, Signature.of(metric="cider"))
-    found = Cells(made._repr_html_())
-    assert found.rows == [["", "score", ""], ["0", "17.000", ""],
-                          ["1", "nan", "the metric gave no number"]]  # fmt: skip
-    assert "%" not in made._repr_html_()
-
-
 def test_scores_to_pandas(scores: Scores, image: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="frames want discode-eval[pandas]")
     frame = scores.to_pandas()
     assert list(frame.columns) == [
-        "image", "caption", "score", "raw", "distribution", "flags", "error", "signature",
+        "image", "caption", "score", "raw", "smoothing", "distribution", "flags", "error",
+        "signature",
     ]  # fmt: skip
     assert frame["score"].dtype == frame["raw"].dtype == np.float64
     assert np.array_equal(frame["score"].to_numpy(), scores.value, equal_nan=True)
@@ -187,3 +179,36 @@ def test_numpy_takes_scores_for_their_values(scores: Scores) -> None:
     assert scores == scores  # the same object, as a frozen thing in a set
     assert scores != scores[:]
     assert len({scores, scores}) == 1
+
+
+def test_fields_are_asked_for_and_replaced() -> None:
+    made = Signature.of(
+        model="a model", references="as given", decoder=SignedDecoder("raw", (("x", "1"),))
+    )
+    assert str(made) == (
+        f"discode:{__version__}|model:a_model|references:as_given|decoder:raw(x=1)"
+    )
+    assert made["model"] == "a_model"
+    assert made.get("metric") == ""
+    assert made.decoder == SignedDecoder("raw", (("x", "1"),))
+    assert str(made.asked) == f"discode:{__version__}|model:a_model|references:as_given"
+    assert str(made.with_fields(references="none")).endswith("|references:none|decoder:raw(x=1)")
+    assert dict(made.with_fields(ties="half"))["ties"] == "half"
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert hash(made) == hash(Signature(made.fields))
+
+
+def test_what_was_written_is_read_back() -> None:
+    made = discode.decode({"4": -0.3, "5": -1.6}, "paper", scale="five", missing="spread").signature
+    assert Signature.read(str(made)) == Signature.read(dict(made)) == made
+    assert made.decoder is not None
+    assert made.decoder.make() == get_decoder("paper")
+
+
+def test_the_former_name_of_an_option_is_read() -> None:
+    text = "discode:0.1.0|decoder:discode(prior_variance=1,reading=joint,sigma2=0.1)|ties:wrong"
+    read = Signature.read(text)
+    assert read.decoder is not None
+    assert dict(read.decoder.options)["stem"] == "joint"
+    assert read == Signature.read(text.replace("reading", "stem"))
+    assert get_decoder("smoothing:reading=joint") == get_decoder("smoothing:stem=joint")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import io
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ from scipy.stats import kendalltau
 import discode
 from discode.backends import read_all
 from discode.backends.embedded import Embedded
-from discode.backends.embedded.backend import ADVISED_TRUST
 from discode.pairs import Pair
 from discode.paper.styles import render
 from discode.prompts import CAPTION_LAST
@@ -37,10 +37,8 @@ from training import common, questions, sources
 
 DOMAINS = ("photo", "sketch", "painting", "quickdraw", "clipart", "infograph", "noisy")
 METHODS = ("raw", "smoothing", "full-prior", "paper", "paper-unit", "no-adaptive-alpha")
-DEFAULT = f"discode:trust={ADVISED_TRUST:g}"
+DEFAULT = "discode"
 """What the shipped file is decoded with unless another decoder is asked for."""
-DECODERS = {DEFAULT: "", "full-prior": ", full prior"}
-"""Those of ``compare``, and how its rows name them."""
 RESAMPLES = 200
 SMALL = ("icons", "charts")
 """Sources whose dev images are too few for fine figures."""
@@ -48,22 +46,30 @@ STYLES = ("sketch", "painting", "quickdraw", "clipart")
 """Those of the wanted mean."""
 HELD_OUT = ("painting", "infograph")
 """Never trained."""
-WANTED = {
-    "expert, photo": "53.0, at least 52.5",
-    "crowd, photo": "33.5",
-    "expert, mean of four styles": "40",
-    "expert, painting": "42",
-    "random": "99",
-    "nearest by words": "85",
-    "noun": "95",
-    "action": "92",
-    "colour": "90",
-    "number": "88",
-    "after: score": "0.01",
-    "after: shout": "0.01",
-    "after: nines": "0.01",
-}
-"""What version 2 was to reach; dev figures are for each source of photographs."""
+SHOWN = (
+    "random",
+    "nearest by words",
+    "noun",
+    "action",
+    "colour",
+    "number",
+    "relation",
+    "man/woman",
+    "graded, Spearman",
+    "graded, Pearson",
+    "machine: likeliest",
+    "machine: drawn",
+    "there is a THING, random",
+    "there is a THING, likely",
+    "after: score",
+    "after: nines",
+    "mean own",
+    "mean random",
+    "mean empty",
+    "own above 0.5",
+    "own above 0.8",
+)
+"""Dev rows that ``compare`` and ``card`` print."""
 
 
 def judged_pairs(folder: Path, names: list[str]) -> dict[str, tuple[np.ndarray, list[str]]]:
@@ -238,56 +244,65 @@ def _order(part: str) -> tuple[bool, int]:
     return which == "crowd", DOMAINS.index(domain)
 
 
+def judged_parts(data: Any) -> list[tuple[str, str]]:
+    """Return who judged what of the parts that were read, photographs first, the crowd last."""
+    every = [*(("expert", domain) for domain in DOMAINS), ("crowd", "photo")]
+    return [(which, domain) for which, domain in every if f"{which}_{domain}_stem" in data]
+
+
 def measured(people: Judgments, name: str) -> dict[str, float]:
     """Return all figures of a file, by the row's title.
 
-    Agreement with people is the default decoder's, and that of the full prior, the default up to
-    0.2.0. Dev figures are the expected score's, which has no ties, unless ``default`` is named.
+    Agreement with people is the default decoder's; dev figures are the expected score's, which has
+    no ties.
     """
     rows: dict[str, float] = {}
     test, dev_read = (common.BUILD / f"{name}_{part}.npz" for part in ("test", "dev"))
     if test.exists():
         data = np.load(test)
-        for which, domain in (*(("expert", domain) for domain in DOMAINS), ("crowd", "photo")):
-            read = data[f"{which}_{domain}_stem"], data[f"{which}_{domain}_digits"]
-            for method, how in DECODERS.items():
-                rows[f"{which}, {domain}{how}"] = people.agreement(which, decoded(*read, method))
-        for how in DECODERS.values():
-            four = [rows[f"expert, {domain}{how}"] for domain in STYLES]
-            rows[f"expert, mean of four styles{how}"] = float(np.mean(four))
+        for which, domain in judged_parts(data):
+            score = decoded(
+                data[f"{which}_{domain}_stem"], data[f"{which}_{domain}_digits"], DEFAULT
+            )
+            rows[f"{which}, {domain}"] = people.agreement(which, score)
+        four = [rows.get(f"expert, {domain}", np.nan) for domain in STYLES]
+        rows["expert, mean of four styles"] = float(np.mean(four))
     if dev_read.exists():
         data = np.load(dev_read)
-        read = data["stem"], data["digits"]
-        for how, score in (("", expected(*read)), (", default", decoded(*read, DEFAULT))):
-            for source, figure in questions.figures(score).items():
-                rows |= {f"{source}: {title}{how}": value for title, value in figure.items()}
+        for source, figure in questions.figures(expected(data["stem"], data["digits"])).items():
+            rows |= {f"{source}: {title}": value for title, value in figure.items()}
     return rows
 
 
-def _shown(title: str) -> bool:
-    """Say whether a row is worth a line: of small sources, and of the default decoder, few are."""
-    source, _, row = title.partition(": ")
-    plain = row.removesuffix(", default")
-    if source in SMALL:
-        return row in ("random", "nearest by words", "noun")
-    return plain == row or plain.startswith(("after: ", "mean ", "own above "))
-
-
 def compare(folder: Path, names: list[str], page: Path | None = None) -> None:
-    """Print the figures of several files beside each other, and what was wanted.
+    """Print the figures of several files beside each other.
 
-    With ``page``, the table replaces what stands between the page's two marks.
+    With ``page``, the tables replace what stands between the page's two marks.
     """
     people = Judgments(folder)
     columns = [measured(people, name) for name in names]
-    lines = [f"| | {' | '.join(names)} | wanted |", "| --- " * (len(names) + 2) + "|"]
-    for title in filter(_shown, columns[-1]):
-        digits = 3 if "after: " in title or ": mean " in title else 1 if ": " in title else 2
-        cells = [f"{column[title]:.{digits}f}" if title in column else "" for column in columns]
-        source, _, row = title.partition(": ")
-        wanted = "" if source in SMALL else WANTED.get(row or title, "")
-        lines.append(f"| {title} | {' | '.join(cells)} | {wanted} |")
+    lines = _table(["", *names])
+    for title in columns[-1]:
+        if ": " not in title:
+            lines.append(_row(title, [column.get(title) for column in columns]))
+    about = common.load_json("images.json")["sources"]
+    photos = [s for s in about if s not in SMALL and f"{s}: {SHOWN[0]}" in columns[-1]]
+    lines += ["", *_table(["dev", *(f"{source}, {name}" for source in photos for name in names)])]
+    for title in SHOWN:
+        found = [column.get(f"{source}: {title}") for source in photos for column in columns]
+        lines.append(_row(title, found))
     put("compare", lines, page)
+
+
+def _table(titles: list[str]) -> list[str]:
+    return [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
+
+
+def _row(title: str, figures: Sequence[float | None]) -> str:
+    """Return a row; means and lifts have three digits."""
+    digits = 3 if title.startswith(("after: ", "mean ")) else 1
+    cells = ["" if figure is None else f"{figure:.{digits}f}" for figure in figures]
+    return f"| {title} | {' | '.join(cells)} |"
 
 
 def put(command: str, lines: list[str], page: Path | None) -> None:
@@ -309,7 +324,7 @@ def card(folder: Path, name: str, page: Path | None = None) -> None:
     samples = {which: resampled(image) for which, image in people.image.items()}
     lines = ["| default decoder | agreement | 95 % interval |", "| --- | --- | --- |"]
     styles: list[np.ndarray] = []
-    for which, domain in (*(("expert", domain) for domain in DOMAINS), ("crowd", "photo")):
+    for which, domain in judged_parts(data):
         part = f"{which}_{domain}"
         score = decoded(data[f"{part}_stem"], data[f"{part}_digits"], DEFAULT)
         drawn = samples[which][: RESAMPLES if which == "expert" else RESAMPLES // 4]
@@ -323,13 +338,8 @@ def card(folder: Path, name: str, page: Path | None = None) -> None:
     read = np.load(common.BUILD / f"{name}_dev.npz")
     found = questions.figures(decoded(read["stem"], read["digits"], DEFAULT))
     photos = [source for source in found if source not in SMALL]
-    lines += ["", f"| dev images, default decoder | {' | '.join(photos)} |"]
-    lines.append("| --- " * (len(photos) + 1) + "|")
-    for title in found[photos[0]]:
-        digits = 3 if title.startswith(("after: ", "mean ")) else 1
-        asked_of = [found[source].get(title, np.nan) for source in photos]
-        cells = [f"{figure:.{digits}f}" for figure in asked_of]
-        lines.append(f"| {title} | {' | '.join(cells)} |")
+    lines += ["", *_table(["dev images, default decoder", *photos])]
+    lines += [_row(title, [found[source].get(title) for source in photos]) for title in SHOWN]
     put("card", lines, page)
 
 

@@ -245,6 +245,7 @@ class Sampler:
 
         own, there = self._some(labels.first, kinds["own"], images, g)
         spare, spare_rating, _ = self._of_pool(images, near, near + hard, kinds["own"], g)
+        beaten = torch.where(there, own, -2)  # what a machine wrote is to be below an own one
         own = torch.where(there, own, spare)
         own_rating = torch.where(there, labels.own[own], spare_rating)
         alike, alike_rating, column = self._of_pool(images, 0, near, kinds["near"], g)
@@ -295,6 +296,8 @@ class Sampler:
         nothing = torch.full_like(captions, -2)
         places = kinds["own"], kinds["own"] + kinds["near"]
         nothing[:, places[0] : places[1]] = alike_to
+        below, start = min(kinds["below"], machine.shape[1]), places[1] + kinds["hard"]
+        nothing[:, start : start + below] = beaten[:, :below]
         end = captions.shape[1] - kinds["statement"]
         nothing[:, end - kinds["wrong_word"] : end] = wrong_of
         spoiled = F.pad(captions[:, :, None] == nothing[:, None], (0, 1, 0, 1))

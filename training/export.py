@@ -2,8 +2,9 @@
 
 Reads the int8 weights RUN.w0, RUN.w1, ... of the build folder and writes one ONNX file: an image
 and its N captions go in, log-probabilities and hidden states come out. Weights are stored once, in
-int8, and turned to float when the file is loaded (a cast and a multiplication that the runtime
-folds away). The instruction's keys and values are constants. Tokenizer and version are metadata.
+int8, and turned to float when the file is loaded (an operation that the runtime folds away). The
+instruction's keys and values are constants. What captions need of the image comes out, too, and may
+go in again (``training/look_once.py``). Tokenizer and version are metadata.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch.nn import functional as F
 from discode.prompts import CAPTION_LAST
 from training import common, parts, quantise
 from training.batches import special_tokens
+from training.look_once import RESTORE, look_once
 from training.model import HEAD, IMAGE, SIDE, WIDTH, CaptionJudge, Layer, rms
 from training.packing import Special
 
@@ -147,17 +149,18 @@ class Graph(nn.Module):
         return stems, digits, hidden[:, 1]
 
 
-def _along(weight: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Quantise with one scale per slice of ``axis``; both results broadcast against ``weight``."""
+def _along(weight: np.ndarray, axis: int) -> tuple[int, np.ndarray, np.ndarray, float]:
+    """Quantise with one scale per slice of ``axis``; the last result is the largest error."""
     q, scale = quantise.quantise(np.moveaxis(weight, axis, 0))
+    scale = scale.astype(np.float32)
     shape = [1] * weight.ndim
     shape[axis] = -1
     stored = np.ascontiguousarray(np.moveaxis(q, 0, axis))
-    return stored, scale.astype(np.float32).reshape(shape)
+    return axis, stored, scale, float(np.abs(stored * scale.reshape(shape) - weight).max())
 
 
 def to_int8(graph: Any) -> None:
-    """Replace large float initialisers by int8 ones and the two operations that restore them."""
+    """Replace large float initialisers by int8 ones and the operation that restores them."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -170,19 +173,16 @@ def to_int8(graph: Any) -> None:
             continue
         name = tensor.name
         # The exporter may store W or its transpose; the axis it was quantised along fits exactly.
-        q, scale = min(
+        axis, q, scale, error = min(
             (_along(weight, axis) for axis in range(1 if weight.ndim > 2 else 2)),
-            key=lambda pair: float(np.abs(pair[0] * pair[1] - weight).max()),
+            key=lambda way: way[-1],
         )
-        if np.abs(q * scale - weight).max() > 1e-6 * np.abs(weight).max():
+        if error > 1e-6 * np.abs(weight).max():
             continue  # never was int8: positions, the instruction's keys and values
         graph.initializer.remove(tensor)
         graph.initializer.append(numpy_helper.from_array(q, f"{name}.q"))
         graph.initializer.append(numpy_helper.from_array(scale, f"{name}.s"))
-        nodes.append(
-            helper.make_node("Cast", [f"{name}.q"], [f"{name}.f"], to=onnx.TensorProto.FLOAT)
-        )
-        nodes.append(helper.make_node("Mul", [f"{name}.f", f"{name}.s"], [name]))
+        nodes.append(helper.make_node(RESTORE, [f"{name}.q", f"{name}.s"], [name], axis=axis))
     for node in reversed(nodes):
         graph.node.insert(0, node)
 
@@ -223,6 +223,7 @@ def export(model: CaptionJudge, special: Special, path: Path, version: str) -> N
     proto = program.model_proto
     forget_origin(proto)
     to_int8(proto.graph)
+    look_once(proto.graph)
     tokenizer = common.load_json("tokenizer.json")
     ids = {token: i for i, token in enumerate(tokenizer["tokens"])}
     metadata = {

@@ -85,6 +85,7 @@ class Photos:
         self.share = dict.fromkeys(styles, 0.0)  # of all images, rendered
         self.device = device
         self.arrived = 0  # parcels, renderings among them
+        self.missing = len(names)  # parcels of photographs
         self._decoded: list[tuple[str, np.ndarray, Tensor]] = []
         self._thread = Thread(target=self._read, args=(list(self.wanted),), daemon=True)
         self._thread.start()
@@ -117,6 +118,7 @@ class Photos:
         else:
             self.pixels[at] = pixels.to(self.device)
             self.ready[at] = True
+            self.missing -= 1
         return True
 
     def wait(self, share: float = 1.0, *, styles: bool = False, patience: float = 60) -> None:

@@ -75,32 +75,34 @@ class References:
         total = (self.meaning[references] * real[..., None]).sum(1)
         return total / real.sum(1, keepdim=True).clamp(min=1)
 
-    def table(self, images: Tensor) -> Tensor:
-        """Return S of all captions to the images (n, captions); own captions are not left out."""
+    def table(self, images: Tensor, every: int = 1) -> Tensor:
+        """Return S of every so many captions to the images (n, captions), own ones among them."""
         references, real = self._of(images, MOST)
         left = real.sum(1).clamp(min=1)[:, None]
         features = self.meaning.to(self.words.dtype)
-        mean = torch.zeros(len(images), len(self.owner), dtype=features.dtype, device=self.device)
+        shape = len(images), len(features[::every])
+        mean = torch.zeros(shape, dtype=features.dtype, device=self.device)
         most = torch.full_like(mean, -1)
         for slot in range(int(real.sum(1).max())):
-            cosine = features[references[:, slot]] @ features.T
+            cosine = features[references[:, slot]] @ features[::every].T
             missing = ~real[:, slot, None]
             mean += cosine.masked_fill(missing, 0) / left
             torch.maximum(most, cosine.masked_fill_(missing, -1), out=most)
         return mean.add_(most).mul_(0.5)
 
-    def nearest(self, ranks: int, block: int = 256) -> Tensor:
-        """Return the most similar captions of other images (images, ranks), block by block.
+    def nearest(self, ranks: int, every: int = 1, block: int = 256) -> Tensor:
+        """Return the most similar of every so many captions of other images (images, ranks).
 
         The table of all similarities (billions) never exists: a block of images is compared,
         its nearest captions are kept, and its memory is used again.
         """
-        ranks = min(ranks, len(self.owner) - int(self.count.max()))
+        owner = self.owner[::every]
+        ranks = min(ranks, len(owner) - int(self.count.max()))
         result = torch.empty(self.images, ranks, dtype=torch.int32, device=self.device)
         for start in range(0, self.images, block):
             images = torch.arange(start, min(start + block, self.images), device=self.device)
-            s = self.table(images).masked_fill_(self.owner == images[:, None], -1)
-            result[start : start + block] = s.topk(ranks, dim=1).indices.int()
+            s = self.table(images, every).masked_fill_(owner == images[:, None], -1)
+            result[start : start + block] = every * s.topk(ranks, dim=1).indices.int()
         return result
 
     def alike(self, ranks: int, some: int = 12_000, block: int = 2048) -> Tensor:
@@ -126,7 +128,7 @@ class Labels(References):
         self.scale = torch.tensor(common.load_json("people.json")["scale"], device=device)
         own = np.load(common.BUILD / "text.npz")["own"]
         self.own = torch.from_numpy(own).float().to(device)
-        self.hard = self.nearest(settings["hard_ranks"])
+        self.hard = self.nearest(settings["hard_ranks"], settings["hard_every"])
         self.near = self.alike(settings["near_ranks"])
 
     def rate(self, s: Tensor, left: Tensor) -> Tensor:

@@ -16,7 +16,10 @@ from training import common
 
 def mean(runs: list[str], shares: list[float] | None = None) -> tuple[int, dict[str, Tensor]]:
     """Return how many layers trained runs have, and the mean of their weights."""
-    saved = [torch.load(common.BUILD / f"{run}.pt", weights_only=True) for run in runs]
+    saved = [
+        torch.load(common.BUILD / f"{run}.pt", weights_only=True, map_location="cpu")
+        for run in runs
+    ]
     shares = shares or [1 / len(runs)] * len(runs)
     weights = {
         key: torch.stack(
@@ -27,6 +30,13 @@ def mean(runs: list[str], shares: list[float] | None = None) -> tuple[int, dict[
     return saved[0]["layers"], weights
 
 
+def write(name: str, runs: list[str], shares: list[float] | None = None) -> None:
+    """Write the mean as a run."""
+    layers, weights = mean(runs, shares)
+    half = {key: value.half() for key, value in weights.items()}
+    torch.save({"layers": layers, "weights": half}, common.BUILD / f"{name}.pt")
+
+
 def main() -> None:
     """Write the mean."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -34,9 +44,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--shares", type=float, nargs="+", help="equal unless given")
     args = parser.parse_args()
-    layers, weights = mean(args.runs, args.shares)
-    half = {key: value.half() for key, value in weights.items()}
-    torch.save({"layers": layers, "weights": half}, common.BUILD / f"{args.name}.pt")
+    write(args.name, args.runs, args.shares)
     print(args.name, "is the mean of", *args.runs)
 
 

@@ -144,6 +144,11 @@ def add(written: dict[str, list[str]]) -> None:
     save(rows)
 
 
+def complete() -> bool:
+    """Say whether captions by a machine are among the questions."""
+    return any(kind.startswith("machine: ") for kind in common.load_json("questions.json")["kind"])
+
+
 def levels(rating: np.ndarray) -> np.ndarray:
     """Put pseudo ratings of other images' captions into four levels, most in the lowest."""
     return np.asarray(np.digitize(rating, np.quantile(rating, [0.55, 0.8, 0.92])))

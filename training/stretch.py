@@ -1,10 +1,9 @@
-"""One stretch on a machine with a GPU: python -m training.stretch TEACHER_MINUTES END
+"""One stretch on a machine with a GPU: python -m training.stretch RUN END [SHARE ...]
 
-Everything after ``training.data ... --only images`` and ``--only text``, in one process, so that
-images, labels and compiled layers are shared: a teacher is trained, it and the former file teach
-the final run, and the final and the former model are measured. Parcels of images may arrive while
-it runs, ``python -m training.images`` may render styles beside it; weights are saved as it goes.
-END is when the final run is to end, in seconds since 1970 (date +%s).
+Everything after ``training.data``, in one process: the run is trained until END (in seconds since
+1970: date +%s), then it and the mixes of that SHARE of it with the former file's weights are
+measured, as RUN_50 for 0.5. Parcels of images may arrive while it runs, ``python -m
+training.images`` may render styles beside it; weights are saved as it goes.
 """
 
 from __future__ import annotations
@@ -13,22 +12,26 @@ import sys
 
 import torch
 
-from training import common, evaluate, questions, teachers
+from training import common, evaluate, mix, questions, teachers
 from training.train import World, measure, train
 
 
 def main() -> None:
     """Run the stretch."""
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3:
         raise SystemExit(__doc__)
-    minutes, end = map(float, sys.argv[1:])
+    run, end, *shares = sys.argv[1:]
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    world = World(common.config(), device)
-    train(world, "deep", minutes)
-    train(world, "final", end=end)
+    world = World(common.config(run), device)
+    train(world, run, end=float(end))
     torch.compiler.set_stance("force_eager")  # what follows has many shapes
-    questions.add(teachers.questions_of(evaluate.load("former", device), world))
-    for name in ("final", "former"):
+    if not questions.complete():
+        questions.add(teachers.questions_of(evaluate.load("former", device), world))
+    names = [run]
+    for share in map(float, shares):
+        names.append(f"{run}_{100 * share:.0f}")
+        mix.write(names[-1], ["former", run], [1 - share, share])
+    for name in names:
         measure(world, name)
         evaluate.test(name, world.special)
         world.log(name, "is measured")

@@ -28,12 +28,15 @@ UNWRITTEN = ("stated", "icons", "charts")
 """Sources whose few captions cannot rate what a machine writes."""
 
 
-def learn_from(sampler: Sampler, teachers: list[CaptionJudge], world: World) -> None:
+def learn_from(sampler: Sampler, names: list[str], world: World) -> None:
     """Let teachers write captions, and rate the pool by similarity and by what they think."""
+    teachers = [evaluate.load(name, world.device) for name in names]
     torch.compiler.set_stance("force_eager")
+    torch.backends.cudnn.benchmark = False  # new shapes, a few times each
     boxes = statements.Boxes()
-    for teacher in teachers:
-        add_written(sampler, teacher, boxes, world)
+    temperatures = common.config()["write"]["temperatures"]
+    for teacher, temperature in zip(teachers, temperatures, strict=False):
+        add_written(sampler, teacher, temperature, boxes, world)
     world.log(len(sampler.lists.machine_owner), "captions by machines:", world.written[::20_000])
     owner = sampler.lists.machine_owner
     texts = common.load_json("captions.json")["machine"] + world.written
@@ -52,13 +55,18 @@ def learn_from(sampler: Sampler, teachers: list[CaptionJudge], world: World) -> 
     world.log("teachers have rated it")
     scale = torch.tensor(weights(teachers, world), device=world.device)
     rate_pool(sampler, opinions, scale, likeness)
+    torch.backends.cudnn.benchmark = True
     torch.compiler.set_stance("default")
 
 
 def add_written(
-    sampler: Sampler, teacher: CaptionJudge, boxes: statements.Boxes, world: World
+    sampler: Sampler,
+    teacher: CaptionJudge,
+    temperature: float,
+    boxes: statements.Boxes,
+    world: World,
 ) -> None:
-    """Let a teacher write captions of the photographs, at every temperature."""
+    """Let a teacher write a caption of each photograph."""
     about, settings = common.load_json("images.json"), common.config()["write"]
     tokens = common.load_json("tokenizer.json")["tokens"]
     skipped = [i for i, name in enumerate(about["sources"]) if name in UNWRITTEN]
@@ -66,20 +74,18 @@ def add_written(
     chosen = torch.nonzero(~torch.isin(source, torch.tensor(skipped)))[:, 0].to(world.device)
     first = sampler.labels.first.tolist()
     captions = common.load_json("captions.json")["train"]
-    for temperature in settings["temperatures"]:
-        for rows in torch.split(chosen, WRITTEN_TOGETHER):
-            pixels = world.photos.pixels[rows]
-            ids, lengths = writer.write(teacher, pixels, world.special, temperature)
-            texts = writer.spelt(ids, lengths, tokens)
-            numbers = rows.tolist()
-            own = [captions[first[i] : first[i + 1]] for i in numbers]
-            absent = [
-                boxes.named_absent(about["train"][i], text, said)
-                for i, text, said in zip(numbers, texts, own, strict=True)
-            ]
-            penalty = torch.tensor(absent, device=world.device) * settings["named_absent"]
-            sampler.lists.add_machine(ids, lengths, rows, penalty)
-            world.written += texts
+    for rows in torch.split(chosen, WRITTEN_TOGETHER):
+        ids, lengths = writer.write(teacher, world.photos.pixels[rows], world.special, temperature)
+        texts = writer.spelt(ids, lengths, tokens)
+        numbers = rows.tolist()
+        own = [captions[first[i] : first[i + 1]] for i in numbers]
+        absent = [
+            boxes.named_absent(about["train"][i], text, said)
+            for i, text, said in zip(numbers, texts, own, strict=True)
+        ]
+        penalty = torch.tensor(absent, device=world.device) * settings["named_absent"]
+        sampler.lists.add_machine(ids, lengths, rows, penalty + settings["weak"])
+        world.written += texts
 
 
 def pool_opinion(teacher: CaptionJudge, sampler: Sampler, world: World) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from training import common
+from training.look_once import RESTORE
 
 
 def renamed(layers: int) -> list[str]:
@@ -26,13 +27,18 @@ def weights(file: Path) -> dict[str, Tensor]:
     """Return a finished file's weights under the model's names, in float."""
     import onnx
 
-    arrays = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(file).graph.initializer}
+    whole = onnx.load(file).graph
+    graphs = [*(a.g for node in whole.node for a in node.attribute if a.HasField("g")), whole]
+    arrays = {t.name: onnx.numpy_helper.to_array(t) for graph in graphs for t in graph.initializer}
+    restored = [node for graph in graphs for node in graph.node if node.op_type == RESTORE]
+    axes = {node.input[0]: node.attribute[0].i for node in restored}
     found: dict[str, np.ndarray] = {}
     moved: list[np.ndarray] = []
     for name, value in arrays.items():
-        if name.endswith(".q") and name.removesuffix("q") + "s" in arrays:
-            value = value.astype(np.float32) * arrays[name.removesuffix("q") + "s"]
+        if name in axes:
             name = name.removesuffix(".q")
+            scales = np.expand_dims(arrays[f"{name}.s"], [*range(1, value.ndim)])
+            value = value.astype(np.float32) * np.moveaxis(scales, 0, axes[f"{name}.q"])
             if not name.startswith("model."):
                 moved.append(value.T)
                 continue

@@ -1,20 +1,5 @@
 """Every exception of the package, and the helpers that word the commonest of them.
 
-::
-
-    DiscodeError
-    ├── InputError (ValueError)        a value, file or option the user gave cannot be used
-    │   ├── UnknownNameError           a name that stands in no table ("did you mean ...?")
-    │   ├── BadDataError               an item that holds nothing to judge; its row becomes NaN
-    │   └── NotAllowedError            an answer to a task that a person does not hold (any more)
-    ├── ImageError (ValueError)        an image cannot be opened; its row becomes NaN
-    ├── BackendError (RuntimeError)    a model failed on a batch; its rows become NaN
-    │   ├── RejectedError              a server refused one request for what it asks
-    │   └── StoppedError               nothing more is sent: a cap, or a refusal for good
-    ├── StoreError (RuntimeError)      a reading store is damaged, foreign or too new
-    ├── HttpError                      an HTTP request to us is refused, with its status
-    └── MissingExtraError (ImportError)  an optional dependency is not installed
-
 The command line prints the message of any of them on one line and exits with code 2.
 """
 
@@ -71,6 +56,10 @@ class RejectedError(BackendError):
     def __init__(self, message: str, complaint: str = "") -> None:
         super().__init__(message)
         self.complaint = complaint
+
+
+class UnreachableError(BackendError):
+    """Nobody answers at a server's address."""
 
 
 class StoppedError(BackendError):

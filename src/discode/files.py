@@ -8,6 +8,7 @@ import glob
 import hashlib
 import itertools
 import json
+import math
 import os
 import tempfile
 import time
@@ -26,8 +27,20 @@ except ImportError:  # not POSIX: what is half-written cannot be told from what 
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """A cell of CSV that begins with one of these is a formula to a spreadsheet."""
-HEAVY_ROWS = 16
-"""Rows of Parquet that are read at once where images may be inside."""
+BATCH_ROWS, HEAVY_ROWS = 1024, 16
+"""Rows of Parquet that are read at once; the second where images may be inside: one that the file
+holds once may stand in many rows, and only they tell how large they are."""
+
+
+@contextmanager
+def reading(path: Path, *errors: type[Exception]) -> Iterator[None]:
+    """Make an :class:`~discode.errors.InputError` of what fails while a file is read."""
+    kinds: tuple[type[Exception], ...] = (OSError, *errors)
+    try:
+        yield
+    except kinds as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {path}: {why}") from error
 
 
 @contextmanager
@@ -132,40 +145,41 @@ def read_rows(path: Path, check: CheckHeader | None = None) -> Iterator[tuple[st
         yield where, row
 
 
-def read_table(path: Path, check: CheckHeader | None = None) -> Iterator[PlacedRow]:
+def read_table(
+    path: Path, check: CheckHeader | None = None, name: str | None = None
+) -> Iterator[PlacedRow]:
     """Yield (where, row) from a table of any format; a broken row is the error that describes it.
 
-    Only a file that cannot be read as a table at all raises. ``check`` looks at the header of CSV.
+    Only a file that cannot be read as a table at all raises. ``check`` looks at the header of CSV;
+    messages call the file ``name``.
     """
+    name = name or path.name
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise InputError(f"{path.name}: unknown format; allowed are {', '.join(_READERS)}")
-    return csv_rows(path, path.name, check) if read is csv_rows else read(path, path.name)
+    return csv_rows(path, name, check) if read is csv_rows else read(path, name)
 
 
 def csv_rows(path: Path, name: str, check: CheckHeader | None = None) -> Iterator[PlacedRow]:
     """Yield the rows of a CSV file, or by its suffix TSV, where a quote is a letter like others."""
-    try:
-        # Bytes that are not UTF-8 become lone surrogates, so that they cost their own row only.
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            reader: Any
-            if path.suffix.lower() == ".tsv":
-                reader = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            else:  # strict: a quote that is never closed would swallow all later rows
-                reader = csv.reader(file, strict=True)
-            header: list[str]
-            try:
-                header = next(reader, [])
-            except csv.Error as error:
-                raise InputError(f"cannot read {path}: {error}") from error
-            columns = None if check is None else check(header)
-            if columns is None:
-                check_names(path, header)
-            else:
-                yield f"{name} line 1", dict(zip(columns, header, strict=True))
-            yield from _csv_body(reader, columns or header, name)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+    # Bytes that are not UTF-8 become lone surrogates, so that they cost their own row only.
+    with (
+        reading(path),
+        path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
+    ):
+        reader: Any
+        if path.suffix.lower() == ".tsv":
+            reader = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        else:  # strict: a quote that is never closed would swallow all later rows
+            reader = csv.reader(file, strict=True)
+        with reading(path, csv.Error):
+            header: list[str] = next(reader, [])
+        columns = None if check is None else check(header)
+        if columns is None:
+            check_names(path, header)
+        else:
+            yield f"{name} line 1", dict(zip(columns, header, strict=True))
+        yield from _csv_body(reader, columns or header, name)
 
 
 def check_names(path: Path, columns: Sequence[str]) -> None:
@@ -191,7 +205,7 @@ def _csv_body(reader: Any, header: Sequence[str], name: str) -> Iterator[PlacedR
         if len(cells) != len(header):
             reason = f"does not have the {len(header)} columns of the header, but {len(cells)}"
             yield from _lost(name, range(first, reader.line_num + 1), reason)
-        elif not all(map(str.isascii, cells)) and any(map(_has_surrogates, cells)):
+        elif (text := "".join(cells)).encode(errors="replace").decode() != text:
             yield where, InputError(f"{where} is not UTF-8")
         else:
             yield where, dict(zip(header, cells, strict=True))
@@ -199,50 +213,33 @@ def _csv_body(reader: Any, header: Sequence[str], name: str) -> Iterator[PlacedR
 
 def _lost(name: str, lines: range, reason: str) -> Iterator[PlacedRow]:
     """Yield an error for every line that is lost: a quote that is not closed swallows many."""
-    for line in lines:
-        where = f"{name} line {line}"
-        if len(lines) == 1:
-            yield where, InputError(f"{where} {reason}")
-        else:
-            span = f"{name} lines {lines[0]} to {lines[-1]}, read as one row"
-            yield (
-                where,
-                InputError(f"{where} is lost: {span}, {reason}; see the quotes of {lines[0]}"),
-            )
-
-
-def _has_surrogates(text: str) -> bool:
-    return text.encode(errors="replace").decode() != text
+    if len(lines) > 1:
+        reason += f" (lines {lines[0]} to {lines[-1]}, read as one row; see its first quote)"
+    for where in (f"{name} line {line}" for line in lines):
+        yield where, InputError(f"{where} {reason}")
 
 
 def json_lines(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
     """Yield (where, line) of a file of JSON lines, not parsed yet; empty lines are left out."""
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.isspace():
-                    text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                    yield f"{name} line {number}", text
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+    with reading(path), path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.isspace():
+                text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                yield f"{name} line {number}", text
 
 
 def parse_line(where: str, line: bytes) -> PlacedRow:
     """Parse what :func:`json_lines` yields."""
     try:
-        return where, _object(parse_json(line.decode(), where), where)
-    except UnicodeDecodeError as error:
-        return where, InputError(f"{where} is not UTF-8: {error}")
-    except InputError as error:
-        return where, error
+        return where, _object(_decode(line.decode()), where)
+    except (ValueError, RecursionError) as error:
+        return where, InputError(f"{where} is not JSON: {error}")
 
 
 def json_rows(path: Path, name: str) -> Iterator[PlacedRow]:
     """Yield the rows of COCO results, COCO annotations or another JSON list; it is loaded whole."""
-    try:
+    with reading(path, UnicodeDecodeError):
         entries = parse_json(path.read_text(encoding="utf-8-sig"), name)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
     files: Mapping[str, str | InputError | None] | None = None
     if isinstance(entries, dict) and {"images", "annotations"} <= entries.keys():
         files = _coco_files(entries["images"], name)
@@ -256,9 +253,9 @@ def json_rows(path: Path, name: str) -> Iterator[PlacedRow]:
         where = f"{name} entry {number}"
         row = _object(entry, where)
         if files is not None and isinstance(row, dict) and row.get("image_id") is not None:
-            own = _coco_id(row["image_id"])
-            unknown = InputError(f"{where}: no image in 'images' has the id {own!r}")
-            row = {"file_name": files.get(own, unknown), **row}
+            key = _coco_id(row["image_id"])
+            unknown = InputError(f"{where}: no image in 'images' has the id {key!r}")
+            row = {"file_name": files.get(key, unknown), **row}
         yield where, row
 
 
@@ -271,9 +268,9 @@ def _coco_files(images: Any, name: str) -> dict[str, str | InputError | None]:
     files: dict[str, str | InputError | None] = {}
     try:
         for image in images:
-            own, file = _coco_id(image["id"]), image.get("file_name")
-            if files.setdefault(own, file) != file:
-                files[own] = InputError(f"{name}: 'images' has several files of the id {own!r}")
+            key, file = _coco_id(image["id"]), image.get("file_name")
+            if files.setdefault(key, file) != file:
+                files[key] = InputError(f"{name}: 'images' has several files of the id {key!r}")
     except (TypeError, KeyError, AttributeError):
         raise InputError(
             f"{name}: 'images' is not a list of objects with id and file_name"
@@ -300,6 +297,17 @@ def parse_json(text: str, where: str) -> Any:
         raise InputError(f"{where} is not JSON: {error}") from None
 
 
+def without_nan(value: Any) -> Any:
+    """Return a value with None for NaN and infinity, which JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return value
+
+
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
@@ -312,24 +320,21 @@ _decode = json.JSONDecoder(object_pairs_hook=_fields).decode  # json.loads would
 
 
 class ParquetTable:
-    """A Parquet file, read in batches; a damaged part costs its own rows only.
-
-    Attributes:
-        columns: Their names.
-        rows: How many there are.
-    """
+    """A Parquet file, read in batches; a damaged part costs its own rows only."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._name = name
         parquet = require("pyarrow.parquet", "parquet")
-        try:
+        with reading(path, Exception):  # pyarrow's share no base that can be named without it
             # A row group that is read ahead would be in memory as a whole.
             self._file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
-        except Exception as error:  # pyarrow's errors share no base that can be named without it
-            raise InputError(f"cannot read {path}: {error}") from error
         self.columns: list[str] = self._file.schema_arrow.names
         check_names(path, self.columns)
         self.rows: int = self._file.metadata.num_rows
+        types = require("pyarrow.types", "parquet")
+        kinds = [column.type for column in self._file.schema_arrow]
+        # Texts and numbers only: no row holds an image.
+        self.light = all(types.is_string(kind) or types.is_primitive(kind) for kind in kinds)
 
     def close(self) -> None:
         """Close the file."""
@@ -339,43 +344,28 @@ class ParquetTable:
         self,
         columns: Sequence[str] | None = None,
         wanted: Callable[[range], bool] = lambda rows: True,
-        max_rows: int = 1024,
-        max_bytes: int = 64 << 20,
     ) -> Iterator[tuple[range, Any]]:
         """Yield (row numbers, Arrow batch); an error instead of a batch that cannot be read.
 
         Args:
             columns: What is read; all if None.
-            wanted: Says whether any of a row group's rows is needed; others are not touched.
-            max_rows: The most rows of a batch.
-            max_bytes: The most bytes of a batch, as they decode: images may be inside.
+            wanted: Whether any of these rows is needed; a row group without one is not touched, and
+                its batch is None.
         """
-        # An image that the file holds once may stand in many rows: only the rows tell how large
-        # they are, so they are read a few at a time.
-        types = require("pyarrow.types", "parquet")
-        kinds = (types.is_binary, types.is_large_binary, types.is_nested, types.is_dictionary)
-        heavy = any(is_kind(field.type) for field in self._file.schema_arrow for is_kind in kinds)
-        first = 0
+        size = BATCH_ROWS if self.light else HEAVY_ROWS
+        stop = 0
         for group in range(self._file.metadata.num_row_groups):
-            facts = self._file.metadata.row_group(group)
-            span = range(first, first + facts.num_rows)
-            first = span.stop
-            if not span or not wanted(span):
+            start, stop = stop, stop + self._file.metadata.row_group(group).num_rows
+            if not wanted(range(start, stop)):
+                yield range(start, stop), None
                 continue
-            each = max(1, facts.total_byte_size // facts.num_rows)
-            size = max(1, min(max_rows, HEAVY_ROWS if heavy else max_rows, max_bytes // each))
-            pieces = self._file.iter_batches(size, row_groups=[group], columns=columns)
-            batches = _joined(pieces, max_rows, max_bytes)
-            at = span.start
-            while at < span.stop:
-                try:
-                    batch = next(batches)
-                except Exception as error:  # a damaged page: the rest of the row group is gone
-                    reason = f"rows {at} to {span.stop - 1} cannot be read: {error}"
-                    yield range(at, span.stop), InputError(f"{self._name}: {reason}")
-                    break
-                yield range(at, at + batch.num_rows), batch
-                at += batch.num_rows
+            try:
+                for batch in self._file.iter_batches(size, row_groups=[group], columns=columns):
+                    yield range(start, start + batch.num_rows), batch
+                    start += batch.num_rows
+            except Exception as error:  # a damaged page: the rest of the row group is gone
+                reason = f"rows {start} to {stop - 1} cannot be read: {error}"
+                yield range(start, stop), InputError(f"{self._name}: {reason}")
 
     def parse(self, span: range, batch: Any) -> list[PlacedRow]:
         """Return the rows of what :meth:`batches` yields."""
@@ -386,44 +376,6 @@ class ParquetTable:
             return list(zip(places, batch.to_pylist(), strict=True))
         except Exception:  # text that is not UTF-8, a date that Python does not have: find its row
             return [_parse_row(where, batch, i) for i, where in enumerate(places)]
-
-
-def _joined(pieces: Iterator[Any], max_rows: int, max_bytes: int) -> Iterator[Any]:
-    """Join Arrow batches to larger ones, up to a number of rows, or of bytes as they decode."""
-    parts: list[Any] = []
-    rows = size = 0
-    while True:
-        try:
-            piece = next(pieces, None)
-        except Exception:
-            if parts:
-                yield _join(parts)
-            raise
-        more = 0 if piece is None else sum(map(_decoded_size, piece.columns))
-        if parts and (piece is None or size + more > max_bytes or rows + piece.num_rows > max_rows):
-            yield _join(parts)
-            parts, rows, size = [], 0, 0
-        if piece is None:
-            return
-        parts.append(piece)
-        rows, size = rows + piece.num_rows, size + more
-
-
-def _join(parts: list[Any]) -> Any:
-    if len(parts) == 1:
-        return parts[0]
-    table = require("pyarrow", "parquet").Table.from_batches(parts)
-    return table.combine_chunks().to_batches()[0]
-
-
-def _decoded_size(array: Any) -> int:
-    """Return the bytes of an Arrow array once every row has its own value."""
-    types = require("pyarrow.types", "parquet")
-    if types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if types.is_struct(array.type):
-        return sum(map(_decoded_size, array.flatten()))
-    return _decoded_size(array.flatten()) if types.is_list(array.type) else int(array.nbytes)
 
 
 def _parse_row(where: str, batch: Any, number: int) -> PlacedRow:
@@ -456,10 +408,7 @@ _READERS: dict[str, Callable[[Path, str], Iterator[PlacedRow]]] = {
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    with reading(path), path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
     return digest.hexdigest()

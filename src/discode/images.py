@@ -22,7 +22,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from discode.arrays import is_array
 from discode.errors import ImageError, InputError
 from discode.pixels import from_array as from_array  # one of this module's public names
-from discode.pixels import has_sixteen_bits, to_rgb
+from discode.pixels import to_rgb
 
 MAX_PIXELS = 89_478_485
 """Larger images are refused, where Pillow begins to warn of decompression bombs; a JPEG may have
@@ -156,17 +156,17 @@ def open_image(image: ImageInput) -> Image.Image:
     :data:`MAX_MEMORY` is refused before it is decoded, or, if it is a JPEG, decoded at a half, a
     quarter or an eighth of its size.
     """
-    given = as_image(image)
-    if isinstance(given, SharedImage) and isinstance(given.source, Image.Image):
-        given = given.source  # there is no file to read
-    data = b"" if isinstance(given, Image.Image) else image_bytes(given)
+    source = as_image(image)
+    if isinstance(source, SharedImage) and isinstance(source.source, Image.Image):
+        source = source.source  # there is no file to read
+    data = b"" if isinstance(source, Image.Image) else image_bytes(source)
     try:
         with warnings.catch_warnings():
             # Pillow warns of what is refused here, and of whatever is odd in a file's metadata.
             warnings.filterwarnings("ignore", module=r"PIL\.")
-            if isinstance(given, Image.Image):
-                return _decode(given, b"", own=False)
-            return _decode(open_formats(data), data, own=True)
+            if isinstance(source, Image.Image):
+                return _decode(source, b"", owned=False)
+            return _decode(open_formats(data), data, owned=True)
     # Pillow raises a different error for every way a file can be broken.
     except Exception as error:
         why: object = error
@@ -175,25 +175,25 @@ def open_image(image: ImageInput) -> Image.Image:
             why = "TIFF of this kind is not read; save it as PNG" if tiff else "it is not an image"
         elif isinstance(error, Image.DecompressionBombError):
             why = f"its pixels are over {MAX_PIXELS}"
-        raise ImageError(f"cannot decode {_name(given)}: {why}") from error
+        raise ImageError(f"cannot decode {_name(source)}: {why}") from error
 
 
-def _decode(opened: Image.Image, data: bytes, *, own: bool) -> Image.Image:
-    """Decode an image; one that is not our own is not changed."""
+def _decode(opened: Image.Image, data: bytes, *, owned: bool) -> Image.Image:
+    """Decode an image; one that is not owned is not changed."""
     check_size(opened)
     _check_end(opened, data)
-    sixteen_bits = has_sixteen_bits(opened)  # before reading EXIF, which may decode a PNG
+    sixteen_bits = _has_sixteen_bits(opened)  # before reading EXIF, which may decode a PNG
     tags = getattr(opened, "tag_v2", None) or {}
     if sixteen_bits and tags.get(_WHITE_IS) == 0:  # which Pillow heeds up to 8 bits
         raise ImageError("its white is 0; save it with 8 bits")
     # A copy of a large photograph is a hundred megabytes: none is made without need.
     turned = opened.getexif().get(ExifTags.Base.Orientation, 1) != 1
-    reduction = check_size(opened, copies=int(turned), whole=not own)
+    reduction = check_size(opened, copies=int(turned), whole=not owned)
     if reduction > 1:
         opened.draft(None, (opened.width // reduction, opened.height // reduction))
     upright = ImageOps.exif_transpose(opened) if turned else opened
     rgb = to_rgb(upright, sixteen_bits=sixteen_bits)
-    if rgb is opened and not own:
+    if rgb is opened and not owned:
         return rgb.copy()
     rgb.load()
     return rgb
@@ -222,8 +222,8 @@ def check_size(opened: Image.Image, *, copies: int = 0, whole: bool = False) -> 
     block = int(tags.get(_TILE_WIDTH) or 0) * int(tags.get(_TILE_LENGTH) or 0)
     result = _MODE_BYTES.get(opened.mode, 4) * (1 + copies) + (opened.mode != "RGB") * 4
     for factor in factors:
-        kept = max(pixels // factor**2, block)
-        if kept <= MAX_PIXELS and pixels * decoder + kept * result <= MAX_MEMORY:
+        decoded = max(pixels // factor**2, block)
+        if decoded <= MAX_PIXELS and pixels * decoder + decoded * result <= MAX_MEMORY:
             return factor
     raise ImageError(
         f"{opened.width}x{opened.height} pixels of this kind ({opened.format} {opened.mode}) take "
@@ -260,6 +260,14 @@ def _without_zeros(data: bytes) -> bytes | None:
             return struct.pack("<4sI", b"RIFF", len(head + cut)) + head + cut
         place = end + size % 2
     return None
+
+
+def _has_sixteen_bits(opened: Image.Image) -> bool:
+    """Return whether a file that was opened, and not decoded yet, stores 16 bits per sample."""
+    tiles = getattr(opened, "tile", None)
+    arguments = tiles[0][3] if tiles else ""
+    stored_as = arguments if isinstance(arguments, str) else arguments[0] if arguments else ""
+    return ";16" in f"{stored_as} {opened.mode}"
 
 
 def open_formats(data: bytes) -> Image.Image:

@@ -14,18 +14,19 @@ import numpy as np
 from discode.backends import Backend, Blocks, open_backend
 from discode.backends.embedded import introduce
 from discode.backends.served.parse_logprobs import readings_from_json
-from discode.decoders import Decoder, Discode, get_decoder
+from discode.decoders import Decoder, get_decoder
 from discode.decoders.bounds import truncation_bound
-from discode.errors import BackendError, BadDataError, ImageError, InputError
+from discode.errors import BackendError, BadDataError, ImageError, InputError, shortened
+from discode.explain.effects import THRESHOLD, Explanation, explain_scores, pairs_to_explain
 from discode.images import ImageInput, image_digest
+from discode.options import NON_NEGATIVE
 from discode.pairs import (
     Pair,
     PairInput,
     as_pairs,
     batches_by_image,
-    check_characters,
-    is_blank,
     pair_up,
+    references_among,
     share_images,
 )
 from discode.prompts import FLEUR, Prompt, get_prompt, needs_neutralising
@@ -82,31 +83,9 @@ class Judge:
         )
 
     def with_method(self, method: str | Decoder) -> Judge:
-        """Return this judge with another decoder; the model's weight where it leaves it open."""
-        decoder = _with_trust(get_decoder(method), self.backend.advised_trust)
+        """Return this judge with another decoder."""
+        decoder = method if isinstance(method, Decoder) else get_decoder(method)
         return self if decoder is self.decoder else replace(self, decoder=decoder)
-
-    @property
-    def takes_references(self) -> bool:
-        """Whether the model is shown the references of pairs that have some."""
-        return self.backend.takes_references
-
-    def references_of(self, pairs: Sequence[Pair]) -> str:
-        """Return what a signature says of the references of pairs.
-
-        That "all", "some" or "none" of them have any, or that they are "ignored".
-        """
-        having = sum(bool(pair.references) for pair in pairs)
-        if having and not self.takes_references:
-            return "ignored"
-        return {len(pairs): "all", 0: "none"}.get(having, "some")
-
-    def _as_asked(self, pairs: Sequence[Pair]) -> Sequence[Pair]:
-        """Return pairs as the model is asked about them: without references if it takes none."""
-        if self.takes_references or not any(pair.references for pair in pairs):
-            return pairs
-        note_ignored_references(self.backend.identity.model)
-        return [replace(pair, references=()) if pair.references else pair for pair in pairs]
 
     def with_store(self, path: str | os.PathLike[str]) -> Judge:
         """Return this judge with a store at ``path``, unless it has one or replays a recording."""
@@ -134,6 +113,43 @@ class Judge:
             LOG.warning("discode: nothing could be judged: %s", scores.errors[0])
         return scores
 
+    def explain(
+        self,
+        images: ImageInput | Sequence[ImageInput],
+        captions: str | Sequence[str],
+        references: Sequence[str] | Sequence[Sequence[str]] | None = None,
+        *,
+        threshold: float = THRESHOLD,
+    ) -> list[Explanation]:
+        """Say which words of English captions are wrong: what each adds to its caption's score.
+
+        A word is replaced by one that says nothing (something, someone), or left out; each costs a
+        reading. Marked is a word that adds less than a right word of its kind, by ``threshold``, a
+        share of the caption's score.
+
+        >>> from discode.images import demo_path
+        >>> (explanation,) = load().explain(demo_path() / "cat.jpg", "a cat on a snowboard")
+        >>> str(explanation)
+        'a cat on a [snowboard -0.27]'
+        """
+        return self.explain_pairs(pair_up(images, captions, references), threshold)
+
+    def explain_pairs(
+        self,
+        pairs: Sequence[PairInput],
+        threshold: float = THRESHOLD,
+        progress: Progress | None = None,
+    ) -> list[Explanation]:
+        """Explain N pairs, as :meth:`explain` does; progress counts the readings of all words."""
+        share = NON_NEGATIVE.convert(threshold)
+        if share is None:
+            raise InputError(
+                f"threshold={shortened(threshold)} is not allowed; give a share, as {THRESHOLD}"
+            )
+        pairs = as_pairs(pairs)
+        scores = self.score_pairs(pairs_to_explain(pairs), progress=progress)
+        return explain_scores(pairs, scores, self.scale, share)
+
     def score_pairs(
         self,
         pairs: Sequence[PairInput],
@@ -157,18 +173,16 @@ class Judge:
 
         Captions that carried control tokens are flagged "defused".
         """
-        if len(pairs) != len(readings):
-            raise InputError(f"{len(readings)} readings are not those of {len(pairs)} pairs")
         if decoder is not None:
             return self.with_method(decoder).decode(pairs, readings)
-        pairs = as_pairs(pairs)
-        asked = self._as_asked(pairs)
-        defused = np.array([needs_neutralising(p.caption, *p.references) for p in asked], bool)
+        pairs, taken = as_pairs(pairs), self.backend.takes_references
+        references = references_among(pairs, taken=taken)
+        defused = [needs_neutralising(p.caption, *(p.references if taken else ())) for p in pairs]
         return Scores.build(
             self.decoder.decode(readings),
             readings,
-            self.signature.with_fields(references=self.references_of(pairs)),
-            {"defused": defused},
+            self.signature.with_fields(references=references),
+            {"defused": np.array(defused, bool)},
             truncation_bound(self.decoder, readings) if np.any(readings.truncated) else None,
             pairs,
         )
@@ -187,15 +201,25 @@ class Judge:
         """
         if hidden is None:
             hidden = "hidden" in self.decoder.requires
-        pairs = as_pairs(pairs)
-        asked, references = self._as_asked(pairs), self.references_of(pairs)
-        origin = Origin(self.backend.identity, self.prompt, references, self.backend.advised_trust)
-        collector = ReadingsCollector(self.scale, len(asked), origin)
-        for numbers in batches_by_image(asked, self.batch_size):
-            for owners, block in self._read_batch(share_images(asked, numbers), hidden):
-                collector.add(block, [[numbers[row] for row in rows] for rows in owners])
+        pairs, taken = as_pairs(pairs), self.backend.takes_references
+        references = references_among(pairs, taken=taken)
+        if references == "ignored":
+            note_ignored_references(self.backend.identity.model)
+        blocks: list[_OwnedBlock] = []
+        for numbers in batches_by_image(pairs, self.batch_size):
+            batch = share_images(
+                [pairs[number] for number in numbers],
+                references=taken,
+                digested=self.store is not None,
+            )
+            for owners, block in self._read_batch(batch, hidden):
+                blocks.append(([[numbers[row] for row in rows] for rows in owners], block))
                 if progress and owners:
                     progress(sum(map(len, owners)))
+        origin = Origin(self.backend.identity, self.prompt, references)
+        collector = ReadingsCollector(self.scale, len(pairs), origin)
+        for owners, block in blocks:
+            collector.add(block, owners)
         return collector.readings()
 
     def _read_batch(self, pairs: Sequence[Pair], hidden: bool) -> Iterator[_OwnedBlock]:
@@ -203,37 +227,38 @@ class Judge:
 
         With a store a pair that stands twice is asked about once.
         """
-        groups: dict[str, dict[PairKey | int, list[int]]] = {}
+        groups: dict[bool, dict[PairKey | int, list[int]]] = {}
         reasons: dict[int, str] = {}
         for row, pair in enumerate(pairs):
+            key: PairKey | int = row
             try:
                 if pair.problem:
                     raise BadDataError(pair.problem)
-                if is_blank(pair.caption):
-                    raise BadDataError("the caption is empty")
-                check_characters(pair.caption, *pair.references)
-                template = self.prompt.template(bool(pair.references))
-                key: PairKey | int = row
                 if self.store is not None:
                     key = PairKey(image_digest(pair.image), pair.caption, pair.references)
             except (ImageError, InputError) as error:
                 reasons[row] = str(error)
-                continue
-            groups.setdefault(template, {}).setdefault(key, []).append(row)
-        for template, rows in groups.items():
-            yield from self._read_group(pairs, template, rows, hidden)
+            else:
+                groups.setdefault(bool(pair.references), {}).setdefault(key, []).append(row)
+        for having, rows in groups.items():
+            yield from self._read_group(pairs, having, rows, hidden)
         if reasons:
             yield [[row] for row in reasons], Readings.failed(self.scale, list(reasons.values()))
 
     def _read_group(
         self,
         pairs: Sequence[Pair],
-        template: str,
+        having: bool,
         rows: Mapping[Any, list[int]],
         hidden: bool,
     ) -> Iterator[_OwnedBlock]:
-        """Yield what the store has of pairs with one template, and ask for the rest."""
+        """Yield what the store has of pairs with references, or without, and ask for the rest."""
         keys, owners = list(rows), list(rows.values())
+        template = self.prompt.with_references if having else self.prompt.free
+        if template is None:
+            reason = self.prompt.why_no_template(having)
+            yield owners, Readings.failed(self.scale, [reason] * len(keys))
+            return
         missing: Sequence[int] = range(len(keys))
         if self.store is not None:
             run = RunKey(self.backend.identity, template, self.scale)
@@ -298,16 +323,8 @@ class Judge:
 def note_ignored_references(model: str) -> None:
     """Say that references are not used: one line, once per process, on the logger ``discode``."""
     logging.getLogger("discode").warning(
-        "discode: %s takes no references: those of the pairs are not used, and the signature says "
-        "references:ignored",
-        model,
+        "discode: %s ignores references (recorded as references:ignored)", model
     )
-
-
-def _with_trust(decoder: Decoder, trust: float | None) -> Decoder:
-    if trust is None or not isinstance(decoder, Discode):
-        return decoder
-    return decoder.advised(trust)
 
 
 def load(
@@ -347,7 +364,7 @@ def load(
         prompt = get_prompt(str(prompt))
     judge = Judge(
         backend,
-        _with_trust(get_decoder(method), backend.advised_trust),
+        method if isinstance(method, Decoder) else get_decoder(method),
         prompt or backend.prompt,
         backend.scale if scale is None else get_scale(scale),
         store,
@@ -373,8 +390,7 @@ def decode(
             an array or a tensor; or mappings of tokens to log-probabilities; or what OpenAI's
             interfaces return: a response with log-probabilities, its ``logprobs``, or one
             position of it; or :class:`Readings`, whose own scale counts then. Those that a
-            judge read keep its model and prompt in the signature, and the weight that its model
-            advises.
+            judge read keep its model and prompt in the signature.
         method: A row of ``discode methods``, e.g. "discode" or "paper".
         scale: "ten", "five", "letters", "unit" (digits after "0."), or a range like "1-7".
         missing: What becomes of answers that a mapping lacks: "nan" or "spread".
@@ -395,21 +411,20 @@ def decode(
     )
     decoder = get_decoder(method, **options)
     if (origin := readings.origin) is not None:
-        decoder = _with_trust(decoder, origin.trust)
-        made = sign(
+        signature = sign(
             origin.identity, readings.scale, decoder, origin.prompt, references=origin.references
         )
     else:
-        made = sign(GIVEN, readings.scale, decoder, missing=missing)
+        signature = sign(GIVEN, readings.scale, decoder, missing=missing)
     bound = truncation_bound(decoder, readings)
-    return Scores.build(decoder.decode(readings), readings, made, bound=bound)
+    return Scores.build(decoder.decode(readings), readings, signature, bound=bound)
 
 
 def _read(log_probs: Any, scale: Scale, missing: str) -> Readings:
-    given = readings_from_json(log_probs, scale, missing=missing)
-    if given is None:
+    parsed = readings_from_json(log_probs, scale, missing=missing)
+    if parsed is None:
         return Readings.of(log_probs, scale, missing=missing)
-    for row, place in enumerate(given.places):
+    for row, place in enumerate(parsed[1]):
         if place is not None:
             LOG.info("row %d: the answer is token %d of %d", row, place[0] + 1, place[1])
-    return given.readings
+    return parsed[0]

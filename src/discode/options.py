@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, Protocol, TypeVar
@@ -168,8 +168,8 @@ def option(
     return field(default=default, metadata=metadata | {"affects_published": affects_published})
 
 
-def options_of(declaring: type | object) -> tuple[Option, ...]:
-    """Return the options that a dataclass, or an object of one, declares.
+def options_of(declaring: Any) -> tuple[Option, ...]:
+    """Return the options that a dataclass declares.
 
     >>> from discode.decoders import Discode
     >>> first = options_of(Discode)[0]
@@ -178,7 +178,7 @@ def options_of(declaring: type | object) -> tuple[Option, ...]:
     """
     return tuple(
         Option(declared.name, declared.default, **declared.metadata)
-        for declared in fields(declaring)  # type: ignore[arg-type]  # dataclasses declare options
+        for declared in fields(declaring)
         if "about" in declared.metadata
     )
 
@@ -198,18 +198,23 @@ class Configurable:
 
     def __post_init__(self) -> None:
         """Check every option, and keep each in the type that is computed with."""
-        for row in options_of(self):
-            before = getattr(self, row.name)
-            converted = row.convert(before)
-            if converted is not before:
-                object.__setattr__(self, row.name, converted)
+        for row in options_of(type(self)):
+            value = getattr(self, row.name)
+            if value is not row.default:
+                object.__setattr__(self, row.name, row.convert(value))
+        self.check_together()
+
+    def check_together(self) -> None:  # most options go with all others
+        """Raise where options exclude each other."""
+        return
 
     def options(self) -> dict[str, object]:
         """Return every option that shapes the result, for the signature."""
-        values = {row.name: getattr(self, row.name) for row in options_of(self)}
+        declared = options_of(type(self))
+        values = {row.name: getattr(self, row.name) for row in declared}
         return {
             row.name: values[row.name]
-            for row in options_of(self)
+            for row in declared
             if all(values[other] in wanted for other, wanted in row.when.items())
         }
 
@@ -233,14 +238,13 @@ def read_options(
 
 
 def fill_options(
-    declared: Iterable[Option], values: Mapping[str, object], whose: str
+    declared: Sequence[Option], values: Mapping[str, object], whose: str
 ) -> dict[str, Any]:
     """Return the value of every option, as :func:`read_options`, with defaults for the rest.
 
     >>> fill_options([Option("draws", 5, "how many", (SIZE,))], {}, "pascal50s")
     {'draws': 5}
     """
-    declared = tuple(declared)
     read = read_options(declared, values, whose)
     for row in declared:
         if row.required and row.name not in read:

@@ -56,7 +56,7 @@ class Pair:
     problem: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.image, str | bytes | SharedImage):  # quick for most
+        if type(self.image) is not str and not isinstance(self.image, str | bytes | SharedImage):
             object.__setattr__(self, "image", as_image(self.image))
 
 
@@ -80,34 +80,34 @@ def as_pairs(pairs: Iterable[PairInput]) -> list[Pair]:
     ]
 
 
-def _check_ordered(given: Any, wanted: str) -> None:
+def _check_ordered(items: Any, wanted: str) -> None:
     """Raise unless something has an order, so that scores can have it, too."""
-    if isinstance(given, str | bytes | Mapping | set | frozenset) or not isinstance(
-        given, Iterable
+    if isinstance(items, str | bytes | Mapping | set | frozenset) or not isinstance(
+        items, Iterable
     ):
-        raise InputError(f"{wanted}, not {type(given).__name__}")
+        raise InputError(f"{wanted}, not {type(items).__name__}")
 
 
-def _as_pair(given: Any, number: str) -> Pair:
+def _as_pair(item: Any, number: str) -> Pair:
     name = number
-    if isinstance(given, Mapping):
-        where, columns = f"pair {number}", PairColumns.among(given)
-        name = row_id(given, columns, number)
-        references = first_filled(given, columns.references)
+    if isinstance(item, Mapping):
+        where, columns = f"pair {number}", PairColumns.among(item)
+        name = row_id(item, columns, number)
+        references = first_filled(item, columns.references)
         kinds = ((columns.image, IMAGE_COLUMNS), (columns.caption, CAPTION_COLUMNS))
         for names, allowed in kinds:
             if not names:
-                raise InputError(f"{where} {lacking(allowed, given)}")
-        image, caption = (first_filled(given, names) for names, _ in kinds)
-        given = (image, caption, references)
-    if not isinstance(given, tuple | list) or len(given) not in (2, 3):
+                raise InputError(f"{where} {lacking(allowed, item)}")
+        image, caption = (first_filled(item, names) for names, _ in kinds)
+        item = (image, caption, references)
+    if not isinstance(item, tuple | list) or len(item) not in (2, 3):
         raise InputError(
-            f"pair {number} is {type(given).__name__}; give discode.Pair, (image, caption), "
+            f"pair {number} is {type(item).__name__}; give discode.Pair, (image, caption), "
             '(image, caption, references) or {"image": ..., "caption": ...}'
         )
-    references = () if len(given) == 2 or given[2] is None else given[2]
+    references = () if len(item) == 2 or item[2] is None else item[2]
     _check_ordered(references, f"pair {number}: references must be a list of captions")
-    image, caption = given[:2]
+    image, caption = item[:2]
     try:
         return pair_from(image, caption, references, where=f"pair {number}", name=name)
     except BadDataError as error:
@@ -133,6 +133,9 @@ def is_blank(text: str) -> bool:
     >>> is_blank(" \\u200b\\ufeff"), is_blank("\\u200ba cat")
     (True, False)
     """
+    first = text[:1]
+    if first.isascii() and first.isalnum():  # most texts: quickly
+        return False
     return all(unicodedata.category(c) in _UNSEEN or c in _FILLERS for c in text)
 
 
@@ -177,26 +180,48 @@ def batches_by_image(pairs: Sequence[Pair], size: int) -> list[list[int]]:
     return [*batches, batch] if batch else batches
 
 
-def share_images(pairs: Sequence[Pair], numbers: Sequence[int]) -> list[Pair]:
-    """Return some of the pairs, with images that are read once however many pairs show them.
+def share_images(
+    pairs: Sequence[Pair], *, references: bool = True, digested: bool = False
+) -> list[Pair]:
+    """Return the pairs of a batch as a model is asked about them.
 
-    >>> one, two = share_images([Pair("dog.jpg", "a dog"), Pair("dog.jpg", "a cat")], [0, 1])
-    >>> one.image is two.image
-    True
+    An image that several of them show, or that is ``digested`` besides, is read once; references
+    are left out unless ``references``; a pair whose texts cannot be judged has a ``problem``.
+
+    >>> first, second = share_images([Pair("dog.jpg", "a dog"), Pair("dog.jpg", " ")])
+    >>> first.image is second.image, second.problem
+    (True, 'the caption is empty')
     """
     budget = [KEPT_BYTES]
-    images: dict[Any, SharedImage] = {}
-    shared = []
-    for number in numbers:
-        pair = pairs[number]
-        image = pair.image
-        if not isinstance(image, bytes | SharedImage):
-            key = id(image) if isinstance(image, Image.Image) else image
-            if key not in images:
+    keys = [id(p.image) if isinstance(p.image, Image.Image) else p.image for p in pairs]
+    images: dict[Any, ImageSource] = dict(zip(keys, (p.image for p in pairs), strict=True))
+    if digested or len(images) < len(pairs):
+        for key, image in images.items():
+            if not isinstance(image, bytes | SharedImage):
                 images[key] = SharedImage(image, budget)
-            pair = Pair(images[key], pair.caption, pair.references, pair.id, pair.problem)
-        shared.append(pair)
+    shared = []
+    for key, pair in zip(keys, pairs, strict=True):
+        texts, problem = pair.references if references else (), pair.problem
+        if not problem and is_blank(pair.caption):
+            problem = "the caption is empty"
+        if not problem and not (pair.caption + "".join(texts)).isascii():
+            try:
+                check_characters(pair.caption, *texts)
+            except InputError as error:
+                problem = str(error)
+        shared.append(Pair(images[key], pair.caption, texts, pair.id, problem))
     return shared
+
+
+def references_among(pairs: Sequence[Pair], *, taken: bool) -> str:
+    """Return what a signature says of the references of pairs.
+
+    That "all", "some" or "none" of them have any, or that they are "ignored", not being ``taken``.
+    """
+    having = sum(bool(pair.references) for pair in pairs)
+    if having and not taken:
+        return "ignored"
+    return {len(pairs): "all", 0: "none"}.get(having, "some")
 
 
 def make_pairs(
@@ -230,12 +255,12 @@ def pair_up(
     >>> pair_up("dog.jpg", ["a dog", None])
     [('dog.jpg', 'a dog', ()), ('dog.jpg', None, ())]
     """
-    if is_array(captions):
+    if not isinstance(captions, str | list) and is_array(captions):
         captions = as_numpy(captions).tolist()  # one text, where it has no dimension
     if not isinstance(captions, str):
         _check_ordered(captions, "captions are a text or a list of texts")
     texts = [captions] if isinstance(captions, str) else list(captions)
-    if is_array(images):
+    if not isinstance(images, str | list) and is_array(images):
         array = as_numpy(images)
         # A batch of images, or a column of names, as a data frame has them.
         images = list(array) if array.ndim == 4 else array.tolist() if array.ndim == 1 else array
@@ -269,7 +294,7 @@ def pair_up(
 def _once(image: ImageInput) -> Any:
     """Return an image of several captions as one of the kinds that are passed on."""
     try:
-        return as_image(image)
+        return image if isinstance(image, str) else as_image(image)
     except BadDataError:
         return image  # each of its pairs says so
 
@@ -297,6 +322,8 @@ def pair_from(
     discode.errors.BadDataError: row 3: the caption is missing (None)
     """
     refs = tuple(references)
+    if type(image) is str and type(caption) is str and not refs:  # most pairs: quickly
+        return Pair(image, caption, refs, name)
     texts = (caption, *refs)
     for what, value in ("image", image), ("caption", caption), *(("reference", r) for r in refs):
         if is_missing(value):
@@ -361,20 +388,20 @@ class PairColumns:
     @classmethod
     def among(cls, names: Iterable[str]) -> PairColumns:
         """Find them; two that differ in capitals only, or in nothing, are refused."""
-        found: dict[str, str] = {}
+        by_plain_name: dict[str, str] = {}
         for name in names:
             plain = re.sub(r"[\s-]+", "_", str(name).strip().lower())
-            if plain in found and plain in _KNOWN:
+            if plain in by_plain_name and plain in _KNOWN:
                 raise InputError(
-                    f"the columns {found[plain]!r} and {name!r} mean the same; rename or remove "
-                    "one of them"
+                    f"the columns {by_plain_name[plain]!r} and {name!r} mean the same; rename or "
+                    "remove one of them"
                 )
-            found[plain] = name
+            by_plain_name[plain] = name
         kinds = (IMAGE_COLUMNS, CAPTION_COLUMNS, REFERENCE_COLUMNS, ID_COLUMNS)
-        image, caption, references, own = (
-            tuple(found[name] for name in kind if name in found) for kind in kinds
+        image, caption, references, ids = (
+            tuple(by_plain_name[name] for name in kind if name in by_plain_name) for kind in kinds
         )
-        return cls(image, caption, references, own, "image_id" in found)
+        return cls(image, caption, references, ids, "image_id" in by_plain_name)
 
 
 _KNOWN = {*IMAGE_COLUMNS, *CAPTION_COLUMNS, *REFERENCE_COLUMNS, *ID_COLUMNS}
@@ -418,13 +445,10 @@ class PairParser:
         """Return the pair of a row, or raise with what it lacks; ``name`` is its id."""
         columns = self.columns(row, where)
         image = _field(row, columns.image, IMAGE_COLUMNS, where)
-        if isinstance(image, Mapping):  # as `datasets` writes images: {"bytes": ..., "path": ...}
+        if not isinstance(image, str) and isinstance(image, Mapping):
+            # As `datasets` writes images: {"bytes": ..., "path": ...}
             image = next((image[k] for k in ("bytes", "path") if image.get(k) is not None), "")
-        references = first_filled(row, columns.references) or []
-        if isinstance(references, str):
-            references = _reference_list(references, where)
-        if not isinstance(references, list):
-            raise InputError(f"{where}: references must be a list, not {references!r}")
+        references = reference_list(first_filled(row, columns.references), where)
         if not isinstance(image, bytes):
             by_id = columns.numbered and first_filled(row, columns.image[:-1]) is None
             image = self._path(image, where, by_id)
@@ -434,7 +458,7 @@ class PairParser:
     def _path(self, image: Any, where: str, by_id: bool) -> str:
         # The captions of an image mostly come together; True is no image, though it equals 1.
         last, last_by_id, _ = self._last
-        if type(image) is not type(last) or (image, by_id) != (last, last_by_id):
+        if type(image) is not type(last) or image != last or by_id is not last_by_id:
             self._last = (image, by_id, self._find(image, where, by_id))
         return self._last[2]
 
@@ -457,13 +481,13 @@ class PairParser:
             whole = self._folder / name
             if self._numbers is None:
                 self._numbers = _by_number(self._folder)
-            found = [whole] if whole.is_file() else self._numbers.get(str(int(name)), [whole])
-            if len(found) > 1:
+            files = [whole] if whole.is_file() else self._numbers.get(str(int(name)), [whole])
+            if len(files) > 1:
                 raise InputError(
-                    f"{where}: image {image} is both {found[0].name} and {found[1].name} in "
+                    f"{where}: image {image} is both {files[0].name} and {files[1].name} in "
                     f"{self._folder}; point --images at one split"
                 )
-            return str(found[0])
+            return str(files[0])
         if self._folder is None or re.match(r"\w+://", name):  # addresses are refused when opened
             return name
         if ".." not in name and not os.path.isabs(name):  # noqa: PTH117  # most of them: quickly
@@ -479,9 +503,9 @@ class PairParser:
 
 def row_id(row: Mapping[str, Any], columns: PairColumns, number: str, prefix: str = "") -> str:
     """Return the id of a row: its own, else its COCO number after ``prefix``, else ``number``."""
-    own = first_filled(row, columns.id)
-    if own is not None:
-        return str(own)
+    id_cell = first_filled(row, columns.id)
+    if id_cell is not None:
+        return str(id_cell)
     coco = row.get("image_id")
     return number if coco is None else f"{prefix}{coco}"
 
@@ -494,34 +518,35 @@ def first_filled(row: Mapping[str, Any], names: Iterable[str]) -> Any:
     return None
 
 
-def image_name(row: Mapping[str, Any], columns: PairColumns | None = None) -> str | None:
-    """Return what a row calls its image; None where it has the bytes only, or no image.
-
-    >>> image_name({"file_name": "dog.jpg"}), image_name({"image": {"bytes": b"", "path": "a.png"}})
-    ('dog.jpg', 'a.png')
-    """
-    image = first_filled(row, (columns or PairColumns.among(row)).image)
+def image_name(row: Mapping[str, Any], columns: PairColumns) -> str | None:
+    """Return what a row calls its image; None where it has the bytes only, or no image."""
+    image = first_filled(row, columns.image)
+    if isinstance(image, str):
+        return image
     if isinstance(image, Mapping):
         image = image.get("path")
     return None if image is None or isinstance(image, bytes | InputError) else str(image)
 
 
-def _reference_list(text: str, where: str) -> list[str]:
-    """Return a references cell: a JSON list, or one plain reference."""
-    if not text.lstrip().startswith("["):
-        return [text]
-    return list(parse_json(text, f"{where}: references"))
+def reference_list(cell: Any, where: str) -> list[Any]:
+    """Return a cell of references: a list, in a text a JSON list, or one reference; or nothing."""
+    if isinstance(cell, str) and cell:
+        listed = cell.lstrip().startswith("[")
+        cell = parse_json(cell, f"{where}: references") if listed else [cell]
+    if cell and not isinstance(cell, list):
+        raise InputError(f"{where}: references must be a list, not {cell!r}")
+    return cell or []
 
 
 def _field(
     row: Mapping[str, Any], names: tuple[str, ...], allowed: tuple[str, ...], where: str
 ) -> Any:
-    found = first_filled(row, names)
-    if found is None:
+    value = first_filled(row, names)
+    if value is None:
         if names:
             raise InputError(f"{where}: {names[0]!r} is empty (null)")
         raise InputError(f"{where} {lacking(allowed, row)}")
-    return found
+    return value
 
 
 def lacking(allowed: Sequence[str], names: Iterable[Any], what: str = "") -> str:
@@ -530,11 +555,11 @@ def lacking(allowed: Sequence[str], names: Iterable[Any], what: str = "") -> str
     >>> lacking(("image", "file_name"), ["imge", "url"], "column ")
     "has no column 'image' (nor file_name); did you mean 'imge'? It has: imge, url"
     """
-    given = list(map(str, names))
-    near = suggest(allowed[0], given)
+    columns = list(map(str, names))
+    near = suggest(allowed[0], columns)
     hint = f"{near} It has:" if near else "; it has:"
     others = f"{what}{allowed[0]!r} (nor {', '.join(allowed[1:])})"
-    return f"has no {others}{hint} {', '.join(given) or 'nothing'}"
+    return f"has no {others}{hint} {', '.join(columns) or 'nothing'}"
 
 
 def _by_number(folder: Path) -> dict[str, list[Path]]:

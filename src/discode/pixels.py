@@ -28,14 +28,6 @@ SIXTEEN_BITS = 65535
 _TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 
 
-def has_sixteen_bits(opened: Image.Image) -> bool:
-    """Return whether a file that was opened, and not decoded yet, stores 16 bits per sample."""
-    tiles = getattr(opened, "tile", None)
-    arguments = tiles[0][3] if tiles else ""
-    stored_as = arguments if isinstance(arguments, str) else arguments[0] if arguments else ""
-    return ";16" in f"{stored_as} {opened.mode}"
-
-
 def to_rgb(image: Image.Image, *, sixteen_bits: bool) -> Image.Image:
     """Return the pixels as RGB, laid on white where they are transparent.
 
@@ -77,34 +69,30 @@ def _tiles(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    made = Image.new("RGB", image.size)
+    rgb = Image.new("RGB", image.size)
     for box in _tiles(image.size):
         part = image.crop(box)
         # Pillow has no way from this mode to RGBA but by another.
         part = (part.convert("LA") if part.mode == "La" else part).convert("RGBA")
         white = Image.new("RGBA", part.size, "white")
-        made.paste(Image.alpha_composite(white, part).convert("RGB"), box)
-    return made
+        rgb.paste(Image.alpha_composite(white, part).convert("RGB"), box)
+    return rgb
 
 
 def _scaled(image: Image.Image, whites: tuple[float, ...]) -> Image.Image:
     """Scale an image of one deep channel; Pillow would clip it to white."""
-    ends = np.array(
-        [
-            [part.min(), part.max()]
-            for part in (np.asarray(image.crop(b)) for b in _tiles(image.size))
-        ]
-    )
+    parts = (np.asarray(image.crop(box)) for box in _tiles(image.size))
+    ends = np.array([[part.min(), part.max()] for part in parts])
     white = _check_range(whites, float(ends[:, 0].min()), float(ends[:, 1].max()))
     clear = image.info.get("transparency")
-    made = Image.new("RGB", image.size)
+    rgb = Image.new("RGB", image.size)
     for box in _tiles(image.size):
         values = np.asarray(image.crop(box), np.float64)
         grey = ((values / (white or 1)).clip(0, 1) * 255).round().astype(np.uint8)
         if isinstance(clear, int):
             grey[values == clear] = 255
-        made.paste(Image.fromarray(grey).convert("RGB"), box)
-    return made
+        rgb.paste(Image.fromarray(grey).convert("RGB"), box)
+    return rgb
 
 
 def from_array(image: Any, *, layout: str | None = None, top: float | None = None) -> Image.Image:
@@ -123,48 +111,39 @@ def from_array(image: Any, *, layout: str | None = None, top: float | None = Non
 discode.images.from_array(image, layout="CHW")
     """
     array = as_numpy(image)
-    array = array[..., None] if array.ndim == 2 else array
-    if layout not in (None, "HWC", "CHW"):
-        raise InputError(f"layout={layout!r} is not allowed; allowed: 'HWC', 'CHW'")
-    if array.ndim != 3 or not array.size:
-        raise InputError(
-            f"an array of shape {np.shape(image)} is no image; give (H, W), (H, W, C) or (C, H, W)"
-        )
-    fits = {name: array.shape[at] in (1, 3, 4) for name, at in (("HWC", 2), ("CHW", 0))}
-    fits["CHW"] &= np.ndim(image) != 2
-    if layout is None and all(fits.values()):
+    shape = array.shape if array.ndim == 3 else (0, *array.shape, 1) if array.ndim == 2 else (0,)
+    channels = {"HWC": shape[-1], "CHW": shape[0]}
+    fits = [name for name, n in channels.items() if n in (1, 3, 4) and layout in (None, name)]
+    if len(fits) > 1:
         raise InputError(
             f"an array of shape {array.shape} may be HWC or CHW; say which: "
             'discode.images.from_array(image, layout="CHW")'
         )
-    layout = layout or next((name for name in fits if fits[name]), "HWC")
-    if not fits[layout]:
+    if not fits or not array.size:
         raise InputError(
-            f"an array of shape {array.shape} has no 1, 3 or 4 channels; give (H, W, C) or "
-            "(C, H, W)"
+            f"an array of shape {array.shape} is not an image with layout={layout}; give (H, W), "
+            "(H, W, C) or (C, H, W) with 1, 3 or 4 channels, and 'HWC' or 'CHW'"
         )
-    pixels = _eight_bits(array if layout == "HWC" else np.moveaxis(array, 0, 2), top)
-    return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    pixels = _eight_bits(np.moveaxis(array, 0, 2) if fits == ["CHW"] else array, top)
+    return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
 
 
 def _eight_bits(array: NDArray[Any], top: float | None) -> NDArray[np.uint8]:
     kind = array.dtype
+    if kind == np.uint8 and top is None:
+        return np.ascontiguousarray(array)
     if kind == np.bool_:
         array, top = array.astype(np.uint8), 1
-    elif kind == np.uint8 and top is None:
-        return np.ascontiguousarray(array)
-    elif top is None and kind == np.uint16:
-        top = SIXTEEN_BITS
-        if 0 < array.max() < top * UNKNOWN_BELOW:
-            raise _no_range(f"uint16 only up to {array.max()}")
-    elif top is None and not np.issubdtype(kind, np.floating):
-        raise _no_range(f"{kind}")
-    white = 1.0 if top is None else float(top)
-    if not (np.issubdtype(kind, np.number) or kind == np.bool_) or np.iscomplexobj(array):
+    elif not np.issubdtype(kind, np.number) or np.iscomplexobj(array):
         raise InputError(f"an image cannot be made of {kind}; give uint8, or floats from 0 to 1")
+    low, high = float(array.min()), float(array.max())
+    white = 1.0 if top is None else float(top)
+    if top is None and not np.issubdtype(kind, np.floating):
+        white = float(SIXTEEN_BITS)
+        if kind != np.uint16 or 0 < high < white * UNKNOWN_BELOW:
+            raise _no_range(f"{kind} up to {high:g}")
     if not math.isfinite(white) or white <= 0:
         raise InputError(f"top={top} is not allowed; give the value of white, such as 255")
-    low, high = float(array.min()), float(array.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         raise BadDataError("the image has pixels that are NaN or infinite")
     if low < -white * LEVEL:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from discode.errors import InputError, lookup, suggest
+from discode.errors import InputError, lookup
 from discode.scales import Scale
 
 _FREE = (
@@ -56,7 +56,7 @@ _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SUSPECT = re.compile(r"[<＜﹤|｜\[［:\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
-_KNOWN = ("caption", "references", "low", "high")
+_KNOWN = dict.fromkeys(("caption", "references", "low", "high"))
 
 
 def neutralise(text: str, control_tokens: Collection[str] = ()) -> str:
@@ -130,12 +130,16 @@ class Prompt:
         """Return the template for pairs with or without references; raise if there is none."""
         text = self.with_references if references else self.free
         if text is None:
-            which, other = ("with", "without") if references else ("without", "with")
-            raise InputError(
-                f"prompt {self.name!r} is for pairs {other} references, but the pair is one "
-                f"{which} references: use another prompt or change the pairs"
-            )
+            raise InputError(self.why_no_template(references))
         return text
+
+    def why_no_template(self, references: bool) -> str:
+        """Return why pairs with or without references cannot be asked about."""
+        which, other = ("with", "without") if references else ("without", "with")
+        return (
+            f"prompt {self.name!r} is for pairs {other} references, but the pair is one {which} "
+            "references: use another prompt or change the pairs"
+        )
 
     def render(
         self,
@@ -164,16 +168,11 @@ class Prompt:
 
 def _check(template: str, name: str, *, references: bool) -> None:
     """Raise unless ``template`` has the placeholders it needs, and no unknown ones."""
-    found = _PLACEHOLDER.findall(template)
-    for placeholder in found:
-        if placeholder not in _KNOWN:
-            raise InputError(
-                f"prompt {name!r}: unknown placeholder {{{placeholder}}}"
-                f"{suggest(placeholder, _KNOWN)} "
-                f"Known: {', '.join(f'{{{known}}}' for known in _KNOWN)}"
-            )
+    placeholders = _PLACEHOLDER.findall(template)
+    for placeholder in placeholders:
+        lookup(_KNOWN, placeholder, f"placeholder of the prompt {name!r}")
     for placeholder in ("caption", "references") if references else ("caption",):
-        if placeholder not in found:
+        if placeholder not in placeholders:
             raise InputError(f"prompt {name!r} lacks the placeholder {{{placeholder}}}: add it")
 
 

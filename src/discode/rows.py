@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
-
-import numpy as np
 
 from discode.errors import InputError, lookup, require
 from discode.pairs import Pair, PairParser, is_missing, pair_from
@@ -16,7 +15,7 @@ from discode.scores import Metric, Scores
 
 MAP_COLUMNS = ("score", "raw", "error", "signature")
 """What ``Dataset.map`` gets."""
-FRAME_COLUMNS = (*MAP_COLUMNS, "distribution", "bound", "flags")
+FRAME_COLUMNS = (*MAP_COLUMNS, "smoothing", "distribution", "bound", "flags")
 """What a frame gets, as far as the metric has it."""
 
 
@@ -67,8 +66,9 @@ def _pair_of(
     parser: PairParser, image: Any, caption: Any, references: Any, number: int, numbered: bool
 ) -> Pair:
     where = f"row {number}"
-    if is_missing(image) or is_missing(caption):
-        raise InputError(f"{where} has no {'image' if is_missing(image) else 'caption'}")
+    for what, value in (("image", image), ("caption", caption)):
+        if is_missing(value):
+            raise InputError(f"{where} has no {what}")
     if is_missing(references):
         references = []
     elif not isinstance(references, str):
@@ -120,19 +120,21 @@ class RowScorer:
         """Return the new columns of a batch (a list per column), or of one row."""
         self._check(rows, MAP_COLUMNS)
         text = rows[self.caption]
-        one = isinstance(text, str) or not hasattr(text, "__len__")
-        given = {name: [rows[name]] if one else rows[name] for name in self._names()}
-        scores = self._score(given)
-        nothing = np.full(len(scores), np.nan)
-        # No column may be empty in one batch and full of text in the next: Arrow wants one type.
+        single = isinstance(text, str) or not hasattr(text, "__len__")
+        scores = self._score(
+            {name: [rows[name]] if single else rows[name] for name in self._names()}
+        )
+        # No column may be empty in one batch and full of text in the next: Arrow has one type each.
         columns = (
             scores.value.tolist(),
-            (nothing if scores.raw is None else scores.raw).tolist(),
+            [math.nan] * len(scores) if scores.raw is None else scores.raw.tolist(),
             [scores.errors.get(row, "") for row in range(len(scores))],
             [str(scores.signature)] * len(scores),
         )
-        found = zip(MAP_COLUMNS, columns, strict=True)
-        return {self.prefix + name: column[0] if one else column for name, column in found}
+        return {
+            self.prefix + name: column[0] if single else column
+            for name, column in zip(MAP_COLUMNS, columns, strict=True)
+        }
 
     def frame(self, frame: Any) -> Any:
         """Return a copy of a ``pandas.DataFrame`` with columns of ``Scores.to_pandas`` added."""
@@ -140,8 +142,8 @@ class RowScorer:
             raise InputError(f"frame is a pandas.DataFrame, not {type(frame).__name__}")
         self._check(frame, FRAME_COLUMNS)
         scores = self._score({name: frame[name].tolist() for name in self._names()})
-        made = scores.to_pandas().drop(columns=["image", "caption"], errors="ignore")
-        return frame.assign(**{self.prefix + name: made[name].array for name in made})
+        columns = scores.to_pandas().drop(columns=["image", "caption"], errors="ignore")
+        return frame.assign(**{self.prefix + name: columns[name].array for name in columns})
 
     def _names(self) -> list[str]:
         return [name for name in (self.image, self.caption, self.references) if name is not None]

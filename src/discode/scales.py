@@ -1,20 +1,9 @@
 """Scales: which answers a model may give, and what each is worth.
 
 A scale has *stems* (text before the answer token), *answers* (K strings, from the lowest to the
-highest) and *values* (what each answer counts). An expected answer ŝ
-becomes a score by ``stem value + step · ŝ``.
-
-===========  =====================  ==========================  =============
-name         stems                  answers                     score
-===========  =====================  ==========================  =============
-``unit``     "0." and "1."          0 ... 9, the first decimal  0.0 ... 1.0
-``ten``      none                   0 ... 9                     0 ... 9
-``five``     none                   1 ... 5                     1 ... 5
-``letters``  none                   A ... E                     1 ... 5
-===========  =====================  ==========================  =============
-
-Any other range is written from its lowest to its highest answer: ``1-7``, ``0-100``,
-``A-D``; ``E-A`` are letters with A the best.
+highest) and *values* (what each answer counts). An expected answer ŝ becomes a score by
+``stem value + step · ŝ``. ``unit`` has the stems "0." and "1."; ``ten``, ``five``, ``letters``
+and any range from the lowest to the highest answer (``1-7``, ``E-A``) have none.
 """
 
 from __future__ import annotations
@@ -24,7 +13,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -56,23 +45,24 @@ class Scale:
     stems: tuple[str, ...] = ("",)
     stem_values: tuple[float, ...] = (0.0,)
     step: float = 1.0
+    minimum: float = field(init=False, repr=False, compare=False)
+    """The lowest score."""
+    maximum: float = field(init=False, repr=False, compare=False)
+    """The highest score; after the last of several stems only the lowest answer is valid."""
+    unique_name: str = field(init=False, repr=False, compare=False)
+    """The name, with a digest after it unless :func:`get_scale` makes the scale of this name."""
 
     def __post_init__(self) -> None:
         if len(self.answers) != len(self.values) or len(self.stems) != len(self.stem_values):
             raise InputError(f"scale {self.name!r} needs a value for each answer and each stem")
         if not 2 <= len(set(self.answers)) == len(self.answers) <= MAX_ANSWERS:
             raise InputError(f"scale {self.name!r} needs 2 to {MAX_ANSWERS} different answers")
-
-    @property
-    def minimum(self) -> float:
-        """The lowest score."""
-        return self.stem_values[0] + self.step * min(self.values)
-
-    @property
-    def maximum(self) -> float:
-        """The highest score; after the last of several stems only the lowest answer is valid."""
-        last = min(self.values) if len(self.stems) > 1 else max(self.values)
-        return self.stem_values[-1] + self.step * last
+        lowest, highest = min(self.values), max(self.values)
+        last = lowest if len(self.stems) > 1 else highest
+        object.__setattr__(self, "minimum", self.stem_values[0] + self.step * lowest)
+        object.__setattr__(self, "maximum", self.stem_values[-1] + self.step * last)
+        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
+        object.__setattr__(self, "unique_name", f"{self.name}~{digest}")
 
     def score(
         self, stem: NDArray[np.intp], expectation: NDArray[np.float64]
@@ -99,51 +89,39 @@ class Scale:
         decimal = np.round(score, 9)
         return np.where(np.abs(decimal - score) < 1e-12, decimal, score)
 
-    @property
-    def unique_name(self) -> str:
-        """The name, with a digest after it where the name belongs to another scale.
 
-        >>> get_scale("1-7").unique_name
-        '1-7'
-        """
-        try:
-            known = get_scale(self.name) == self
-        except InputError:
-            known = False
-        if known:
-            return self.name
-        return f"{self.name}~{hashlib.sha256(repr(self).encode()).hexdigest()[:8]}"
+def _known(scale: Scale) -> Scale:
+    """Return a scale that its name brings back."""
+    object.__setattr__(scale, "unique_name", scale.name)
+    return scale
 
 
 def _digits(name: str, low: int, high: int) -> Scale:
-    count = abs(high - low) + 1
-    if not 2 <= count <= MAX_ANSWERS:
-        raise InputError(f"scale {name!r} has {count} answers; allowed are 2 to {MAX_ANSWERS}")
     sign = 1 if high > low else -1
     answers = tuple(str(number) for number in range(low, high + sign, sign))
     values = tuple(float(v) for v in range(min(low, high), max(low, high) + 1))
-    return Scale(name, answers, values, low=str(low), high=str(high), unit=1 / count)
+    return _known(Scale(name, answers, values, str(low), str(high), unit=1 / len(answers)))
 
 
 def _letters(name: str, low: str, high: str) -> Scale:
-    if low == high:
-        raise InputError(f"scale {name!r} has 1 answer; allowed are 2 to 26 letters")
     sign = 1 if high > low else -1
     answers = tuple(chr(code) for code in range(ord(low), ord(high) + sign, sign))
     values = tuple(float(rank) for rank in range(1, len(answers) + 1))
-    return Scale(name, answers, values, low=low, high=high, unit=1 / len(answers))
+    return _known(Scale(name, answers, values, low, high, unit=1 / len(answers)))
 
 
-UNIT = Scale(
-    "unit",
-    answers=tuple("0123456789"),
-    values=tuple(map(float, range(10))),
-    low="0.0",
-    high="1.0",
-    unit=0.1,
-    stems=("0.", "1."),
-    stem_values=(0.0, 1.0),
-    step=0.1,
+UNIT = _known(
+    Scale(
+        "unit",
+        answers=tuple("0123456789"),
+        values=tuple(map(float, range(10))),
+        low="0.0",
+        high="1.0",
+        unit=0.1,
+        stems=("0.", "1."),
+        stem_values=(0.0, 1.0),
+        step=0.1,
+    )
 )
 TEN = _digits("ten", 0, 9)
 FIVE = _digits("five", 1, 5)
@@ -208,7 +186,7 @@ def _rating_pattern(scale: Scale) -> re.Pattern[str]:
 
 def _ratings_in(text: str, scale: Scale) -> dict[str | float, Rating | None]:
     """Return the different ratings in a text; None for one that is unclear or off the scale."""
-    found: dict[str | float, Rating | None] = {}
+    ratings: dict[str | float, Rating | None] = {}
     for match in _rating_pattern(scale).finditer(text):
         if match["answer"] is None:
             continue
@@ -224,8 +202,8 @@ def _ratings_in(text: str, scale: Scale) -> dict[str | float, Rating | None]:
             clear = word not in ("A", "I") or not _WORD_FOLLOWS.match(text, match.end())
         stem, answer = scale.stems.index(match["stem"]), scale.answers.index(match["answer"])
         place = Rating(stem, answer, match.start("stem"), match.start("answer"))
-        found.setdefault(value if clear else f"{value}?", place if clear else None)
-    return found
+        ratings.setdefault(value if clear else f"{value}?", place if clear else None)
+    return ratings
 
 
 def find_rating(text: str, scale: Scale) -> Rating | None:
@@ -239,8 +217,8 @@ def find_rating(text: str, scale: Scale) -> Rating | None:
     >>> [find_rating(text, FIVE) for text in ("2 dogs. Rating: 5", "15 dogs", "4 or 5", "5.5")]
     [None, None, None, None]
     """
-    found = list(_ratings_in(text, scale).values())
-    return found[0] if len(found) == 1 else None
+    ratings = list(_ratings_in(text, scale).values())
+    return ratings[0] if len(ratings) == 1 else None
 
 
 def why_no_rating(text: str, scale: Scale) -> str:

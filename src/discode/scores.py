@@ -36,6 +36,7 @@ class Scores:
         value: (N,) the scores; NaN where a pair could not be judged.
         signature: How they were made.
         raw: (N,) the model's own answer, where the metric asks a model.
+        smoothing: (N,) the mean of its answers under their probabilities, without a prior.
         distribution: (N, K) over ``answers``, likewise.
         answers: K names.
         flags: Name to (N,) booleans: "failed", "truncated", "generated", "degenerate", ...
@@ -56,6 +57,7 @@ class Scores:
     bound: Floats | None = None
     images: tuple[str, ...] | None = None
     captions: tuple[str, ...] | None = None
+    smoothing: Floats | None = None
 
     @classmethod
     def build(
@@ -68,10 +70,15 @@ class Scores:
         pairs: Sequence[Pair] | None = None,
     ) -> Scores:
         """Join what a decoder made with what the readings, and the pairs, tell about each row."""
+        if pairs is not None and len(pairs) != len(decoded.score):
+            raise InputError(f"{len(decoded.score)} readings are not those of {len(pairs)} pairs")
         failed = np.isnan(decoded.score)
         errors = dict(readings.errors)
         for row in np.flatnonzero(failed).tolist():
-            errors.setdefault(row, "the reading holds NaN, or no mass on any answer")
+            one_stem = np.isnan(readings.stem_logp[row]).sum() == 1
+            why = "only one stem was read; a served model reads both with read=forced"
+            empty = "the reading holds NaN, or no mass on any answer"
+            errors.setdefault(row, why if one_stem and len(readings.scale.stems) > 1 else empty)
         return cls(
             decoded.score,
             signature,
@@ -90,6 +97,7 @@ class Scores:
             bound,
             None if pairs is None else tuple(_image_name(pair) for pair in pairs),
             None if pairs is None else tuple(pair.caption for pair in pairs),
+            decoded.smoothing,
         )
 
     def __len__(self) -> int:
@@ -125,21 +133,31 @@ class Scores:
         return self._take(np.arange(len(self))[chosen if len(chosen) else []])
 
     def _take(self, rows: NDArray[np.int64]) -> Scores:
+        errors = {
+            new: self.errors[old] for new, old in enumerate(rows.tolist()) if old in self.errors
+        }
+        return self._moved(lambda column, empty: column[rows], errors)
+
+    def _moved(self, move: Callable[[Any, Any], Any], errors: Mapping[int, str]) -> Scores:
+        """Return what ``move(column, empty)`` makes of every column; ``empty`` is for new rows."""
+
+        def moved(column: Any, empty: Any = math.nan) -> Any:
+            return None if column is None else move(column, empty)
+
         def named(column: tuple[str, ...] | None) -> tuple[str, ...] | None:
-            return None if column is None else tuple(column[row] for row in rows.tolist())
+            return None if column is None else tuple(move(np.array(column, object), ""))
 
         return replace(
             self,
-            value=self.value[rows],
-            raw=None if self.raw is None else self.raw[rows],
-            distribution=None if self.distribution is None else self.distribution[rows],
-            flags={name: marks[rows] for name, marks in self.flags.items()},
-            errors={
-                new: self.errors[old] for new, old in enumerate(rows.tolist()) if old in self.errors
-            },
-            bound=None if self.bound is None else self.bound[rows],
+            value=moved(self.value),
+            raw=moved(self.raw),
+            distribution=moved(self.distribution),
+            flags={name: move(marks, name == "failed") for name, marks in self.flags.items()},
+            errors=errors,
+            bound=moved(self.bound),
             images=named(self.images),
             captions=named(self.captions),
+            smoothing=moved(self.smoothing),
         )
 
     def spread(self, places: Sequence[int], count: int, errors: Mapping[int, str]) -> Scores:
@@ -150,23 +168,38 @@ class Scores:
             whole[np.asarray(places, np.intp)] = column
             return whole
 
-        def put_or_none(column: Floats | None) -> Floats | None:
-            return None if column is None else put(column, math.nan)
+        failed = {places[row]: why for row, why in self.errors.items()}
+        return self._moved(put, {**errors, **failed})
 
-        def named(column: tuple[str, ...] | None) -> tuple[str, ...] | None:
-            return None if column is None else tuple(put(np.array(column, object), ""))
+    @staticmethod
+    def join(parts: Sequence[Scores], places: Sequence[int]) -> Scores:
+        """Return the rows of several in one; ``places`` are where they go, one part after another.
 
-        return replace(
-            self,
-            value=put(self.value, math.nan),
-            raw=put_or_none(self.raw),
-            distribution=put_or_none(self.distribution),
-            flags={name: put(marks, name == "failed") for name, marks in self.flags.items()},
-            errors={**errors, **{places[row]: why for row, why in self.errors.items()}},
-            bound=put_or_none(self.bound),
-            images=named(self.images),
-            captions=named(self.captions),
-        )
+        >>> from discode.signature import Signature
+        >>> one, two = (Scores(np.array(v), Signature(())) for v in ([0.1, 0.3], [0.2]))
+        >>> Scores.join([one, two], [0, 2, 1]).value.tolist()
+        [0.1, 0.2, 0.3]
+        """
+        errors, start = dict[int, str](), 0
+        for part in parts:
+            errors |= {start + row: why for row, why in part.errors.items()}
+            start += len(part)
+
+        def joined(name: str) -> Any:
+            columns = [getattr(part, name) for part in parts]
+            if all(column is None for column in columns):
+                return None
+            if name in ("images", "captions"):
+                return sum(columns, ())
+            rows = zip(columns, map(len, parts), strict=True)  # a bound is there where it is needed
+            return np.concatenate([np.zeros(n) if column is None else column for column, n in rows])
+
+        names = ("value", "raw", "smoothing", "distribution", "bound", "images", "captions")
+        flags = {
+            name: np.concatenate([part.flags[name] for part in parts]) for name in parts[0].flags
+        }
+        columns = {name: joined(name) for name in names}
+        return replace(parts[0], **columns, flags=flags, errors=errors)._take(np.argsort(places))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.value, dtype) if copy else np.asarray(self.value, dtype)
@@ -205,21 +238,22 @@ class Scores:
     def columns(self) -> dict[str, list[Any]]:
         """Return the rows as JSON-ready columns, None where a row has nothing.
 
-        A metric that asks no model has no ``raw`` and no ``distribution``, and ``bound`` is there
-        where a row is truncated; ``score``, ``flags`` and ``error`` always are.
+        A metric that asks no model has neither ``raw`` nor ``smoothing`` nor ``distribution``, and
+        ``bound`` is there where a row is truncated; ``score``, ``flags`` and ``error`` always are.
         """
-        found: dict[str, list[Any]] = {"score": _or_none(self.value)}
-        if self.raw is not None:
-            found["raw"] = _or_none(self.raw)
+        columns: dict[str, list[Any]] = {"score": or_none(self.value)}
+        for name, values in (("raw", self.raw), ("smoothing", self.smoothing)):
+            if values is not None:
+                columns[name] = or_none(values)
         if self.distribution is not None:
-            found["distribution"] = _lists_or_none(self.distribution)
+            columns["distribution"] = _lists_or_none(self.distribution)
         if self.bound is not None:
-            found["bound"] = _or_none(self.bound)
+            columns["bound"] = or_none(self.bound)
         flags: list[list[str]] = [[] for _ in range(len(self))]
         for name, marks in self.flags.items():
             for row in np.flatnonzero(marks).tolist():
                 flags[row].append(name)
-        return found | {"flags": flags, "error": [self.errors.get(i) for i in range(len(self))]}
+        return columns | {"flags": flags, "error": [self.errors.get(i) for i in range(len(self))]}
 
     def rows(self, ids: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """Yield one JSON-ready dictionary per row: an id, and :meth:`columns`."""
@@ -234,26 +268,26 @@ class Scores:
         """
         columns: dict[str, Any] = {"image": self.images, "caption": self.captions}
         columns |= self.columns() | {"score": self.value, "signature": str(self.signature)}
-        columns |= {"raw": self.raw, "bound": self.bound}
+        columns |= {"raw": self.raw, "smoothing": self.smoothing, "bound": self.bound}
         known = {name: column for name, column in columns.items() if column is not None}
         return require("pandas", "pandas").DataFrame(known, index=range(len(self)))
 
 
-def _or_none(values: Floats) -> list[float | None]:
+def or_none(values: Floats) -> list[float | None]:
     """Return (N,) numbers as a list, with None for NaN."""
-    found: list[float | None] = values.tolist()
+    numbers: list[float | None] = values.tolist()
     for row in np.flatnonzero(np.isnan(values)).tolist():
-        found[row] = None
-    return found
+        numbers[row] = None
+    return numbers
 
 
 def _lists_or_none(values: Floats) -> list[list[float | None] | None]:
     """Return (N, K) numbers as lists, with None for NaN and for a row of nothing else."""
-    found: list[list[float | None] | None] = values.tolist()
+    rows: list[list[float | None] | None] = values.tolist()
     missing = np.isnan(values)
     for row in np.flatnonzero(missing.any(axis=1)).tolist():
-        found[row] = None if missing[row].all() else _or_none(values[row])
-    return found
+        rows[row] = None if missing[row].all() else or_none(values[row])
+    return rows
 
 
 def _image_name(pair: Pair) -> str:

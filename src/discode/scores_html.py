@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discode.decoders import SIDE_BY_SIDE, get_decoder
 from discode.errors import InputError
 from discode.scales import get_scale
+from discode.signature import SignedDecoder
 
 HTML_ROWS = 20
 """Rows that a notebook shows of scores."""
@@ -22,7 +24,10 @@ _HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
 def scores_table(scores: Any) -> str:
-    """Return the first rows of ``Scores``, with bars and distributions, and a line on all."""
+    """Return the first rows of ``Scores``, with bars and distributions, and a line on all.
+
+    Before the scores are raw and smoothing of the same readings, where there are some.
+    """
     try:
         scale = get_scale(scores.signature.get("scale"))
         low, high = scale.minimum, scale.maximum
@@ -33,7 +38,12 @@ def scores_table(scores: Any) -> str:
         texts["image"] = [Path(name).name for name in scores.images[:HTML_ROWS]]
     if scores.captions is not None:
         texts["caption"] = scores.captions
-    cells = [*texts, "score", *(["distribution"] if scores.distribution is not None else [])]
+    own = scores.signature.decoder
+    same = (name for name in SIDE_BY_SIDE if SignedDecoder.of(get_decoder(name)) == own)
+    name = next(same, "score")
+    plain = [column for column in SIDE_BY_SIDE[:-1] if getattr(scores, column) is not None]
+    plain = plain if name not in plain else plain[: plain.index(name)]
+    cells = [*texts, *plain, name, *(["distribution"] if scores.distribution is not None else [])]
     left = 'style="text-align:left"'
     lines = [
         '<table style="font-variant-numeric:tabular-nums"><thead><tr><th></th>'
@@ -43,6 +53,7 @@ def scores_table(scores: Any) -> str:
     for row, values in enumerate(scores[:HTML_ROWS].rows()):
         line = [f"<td {left}>{_clamped(column[row])}</td>" for column in texts.values()]
         whole = 'style="text-align:left;white-space:nowrap"'
+        line += [f"<td {whole}>{_bar(values[column], math.nan, high)}</td>" for column in plain]
         line.append(f"<td {whole}>{_bar(values['score'], low, high)}</td>")
         if scores.distribution is not None:
             marks = _heights(scores.distribution[row])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from discode.decoders import Decoder, named_decoder
-from discode.decoders.base import current_names
+from discode.decoders.base import RENAMED
 from discode.options import option_texts
+from discode.plugins import plugin_version
 from discode.prompts import Prompt
 from discode.readings import Identity
 from discode.scales import Scale
@@ -34,23 +36,21 @@ class SignedDecoder:
     def of(cls, decoder: Decoder) -> SignedDecoder:
         """Return what a signature says of a decoder."""
         texts = option_texts(decoder.options())
-        return cls(_clean(decoder.name), tuple((name, _clean(text)) for name, text in texts))
+        name = decoder.name
+        if not type(decoder).__module__.startswith("discode."):
+            name = f"{name}@{plugin_version(type(decoder).__module__)}"
+        return cls(_clean(name), tuple((name, _clean(text)) for name, text in texts))
 
     @classmethod
     def read(cls, text: str) -> SignedDecoder:
         """Return the decoder of a text that an earlier run wrote."""
         name, _, options = text.removesuffix(")").partition("(")
         parts = (part.partition("=") for part in options.split(",") if part)
-        named = current_names({key: value for key, _, value in parts})
-        return cls(name, tuple(sorted(named.items())))
-
-    def without(self, option: str) -> SignedDecoder:
-        """Return it as if it had not this option."""
-        return replace(self, options=tuple(pair for pair in self.options if pair[0] != option))
+        return cls(name, tuple(sorted((RENAMED.get(key, key), value) for key, _, value in parts)))
 
     def make(self) -> Decoder:
         """Make the decoder; one that a preset file calibrates cannot be made without the file."""
-        return named_decoder(self.name, **dict(self.options))
+        return named_decoder(self.name.partition("@")[0], **dict(self.options))
 
     def __str__(self) -> str:
         return f"{self.name}({','.join(f'{name}={text}' for name, text in self.options)})"
@@ -74,7 +74,7 @@ class Signature:
     def of(cls, **fields: object) -> Signature:
         """Return the signature of this version of discode with these fields, in this order."""
         named = {"discode": __version__, **fields}
-        return cls(tuple((key, _field(value)) for key, value in named.items()))
+        return cls(tuple((key, _clean(value)) for key, value in named.items()))
 
     @classmethod
     def read(cls, written: str | Mapping[str, str]) -> Signature:
@@ -95,7 +95,7 @@ class Signature:
 
     def with_fields(self, **fields: object) -> Signature:
         """Return the signature with some fields replaced, and new ones added at its end."""
-        changed = {key: _field(value) for key, value in fields.items()}
+        changed = {key: _clean(value) for key, value in fields.items()}
         return Signature(tuple((dict(self.fields) | changed).items()))
 
     def __getitem__(self, key: str) -> str:
@@ -134,11 +134,10 @@ class Signature:
         return "|".join([*filter(None, who), digest])
 
 
-def _field(value: object) -> str | SignedDecoder:
-    return value if isinstance(value, SignedDecoder) else _clean(value)
-
-
-def _clean(value: object) -> str:
+def _clean(value: Any) -> Any:
+    """Return a field's value as a signature has it: text without blanks and bars, or a decoder."""
+    if isinstance(value, SignedDecoder):
+        return value
     return "_".join(str(value).split()).replace("|", "/")
 
 

@@ -35,9 +35,9 @@ def backup_campaign(db: Database, target: Path) -> int:
             closing(sqlite3.connect(temp)) as copy,
         ):
             source.backup(copy)
-            (found,) = copy.execute("PRAGMA integrity_check").fetchone()
-            if found != "ok":
-                raise StoreError(f"{path} is damaged, and so is its copy: {found}")
+            (verdict,) = copy.execute("PRAGMA integrity_check").fetchone()
+            if verdict != "ok":
+                raise StoreError(f"{path} is damaged, and so is its copy: {verdict}")
             # One file: without this, reading it would begin another file beside it.
             copy.execute("PRAGMA journal_mode=DELETE")
             (answers,) = copy.execute("SELECT count(*) FROM answer").fetchone()

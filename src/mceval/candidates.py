@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from mceval.tables import Candidate, Domain, Image
 from mceval.texts import check_label, check_text
 
 PROMPT = "Describe this image in one sentence."
+MAX_TOKENS = 200
 _SIDE = 1024  # pixels; models scale images down to about this size themselves
 _BATCH = 20
 
@@ -51,6 +52,18 @@ class AddedCaptions:
     """Images that were discarded, since fewer than three of their captions differ."""
     failed: Mapping[str, str] | None = None
     """Sources of images that could not be captioned, and why."""
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what an organiser should know, in words."""
+        if self.equal:
+            yield (
+                f"{len(self.equal)} captions are another writer's as well, e.g. of {self.equal[0]};"
+                " equal captions are not compared with each other or with the reference"
+            )
+        if self.too_few:
+            yield f"{self.too_few} images are discarded: fewer than three of their captions differ"
+        if self.seen:
+            yield f"{self.seen} captions differ and stay: people have been shown these images"
 
 
 def check_writer(session: Session, writer: str) -> None:
@@ -111,7 +124,7 @@ def _add_new(
     rows = session.scalars(select(Candidate).where(Candidate.writer == writer)).all()
     known = {row.image_id: row for row in rows}
     other = [
-        image for image, said in captions.items() if image in known and known[image].text != said
+        image for image, text in captions.items() if image in known and known[image].text != text
     ]
     if other and not replace:
         source, text = session.get_one(Image, other[0]).source, known[other[0]].text
@@ -146,15 +159,12 @@ def _equal_captions(session: Session, writer: str, captions: Mapping[int, str]) 
         .join(Image, Image.id == Candidate.image_id)
         .where(Candidate.writer != writer, Image.state != "gold")
     ).all()
-    return tuple(
-        sorted(
-            {
-                source
-                for image, text, source in rows
-                if image in captions and normalized(text) == normalized(captions[image])
-            }
-        )
-    )
+    sources = {
+        source
+        for image, text, source in rows
+        if image in captions and normalized(text) == normalized(captions[image])
+    }
+    return tuple(sorted(sources))
 
 
 def _index(session: Session) -> ImageIndex[int]:
@@ -165,12 +175,7 @@ def _index(session: Session) -> ImageIndex[int]:
 
 
 def open_caption_writer(model: str, options: Mapping[str, Any]) -> ChatModel:
-    """Return the chat client of a served model, which is opened as for every other purpose.
-
-    Args:
-        model: "openai:NAME", or "endpoint:NAME" with the option ``base_url``.
-        options: The options of a served model: ``key_variable``, ``timeout``, ``max_cost``, ...
-    """
+    """Return the chat client of a served model, which is opened as for every other purpose."""
     backend = open_backend(model, options)
     if not isinstance(backend, Served):
         raise InputError(f"{model} does not write captions; give openai:NAME or endpoint:NAME")
@@ -185,23 +190,14 @@ def write_captions(
     now: Callable[[], float],
     spare: float = 0.5,
     prompt: str = PROMPT,
-    max_tokens: int = 200,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> AddedCaptions:
     """Let a model caption the images that come first in their domains.
 
-    Args:
-        db: The campaign.
-        writer: The name to keep the captions under.
-        chat: The model.
-        now: The clock.
-        spare: How many images beyond the quota, as a share of it: some will be discarded.
-        prompt: What the model is told.
-        max_tokens: The length limit of a caption.
-        progress: Called with how many are done and how many there are.
-
-    Captions are stored every few images, so a run that was stopped continues where it was. An
-    image that failed is tried again by the next run.
+    ``spare`` is how many images beyond the quota, as a share of it: some will be discarded.
+    ``progress`` is called with how many are done and how many there are. Captions are stored every
+    few images, so a run that was stopped continues where it was. An image that failed is tried
+    again by the next run.
     """
     if not 0 <= spare <= 100:
         raise InputError(f"spare={spare} must be from 0 to 100")
@@ -210,23 +206,18 @@ def write_captions(
         todo = _wanted(session, writer, spare)
     failed: dict[str, str] = {}
     waiting: dict[int, str] = {}
-    equal: tuple[str, ...] = ()
-    new = too_few = 0
+    added: list[AddedCaptions] = []
 
-    def flush() -> int:
-        nonlocal equal, too_few
-        if not waiting:
-            return 0
-        added = _add_new(db, writer, dict(waiting), now())
-        waiting.clear()
-        equal, too_few = (*equal, *added.equal), too_few + added.too_few
-        return added.new
+    def flush() -> None:
+        if waiting:
+            added.append(_add_new(db, writer, dict(waiting), now()))
+            waiting.clear()
 
     try:
         for done, (image, path, source) in enumerate(todo, start=1):
             try:
                 # A wrong key or address is an InputError of the model: every request would fail.
-                answer = chat(_messages(Path(path), prompt), max_tokens=max_tokens)
+                answer = chat(_messages(Path(path), prompt), max_tokens=MAX_TOKENS)
             except (BackendError, ImageError) as error:
                 failed[source] = str(error)
                 continue
@@ -235,17 +226,21 @@ def write_captions(
             except InputError as error:
                 failed[source] = str(error)
             if len(waiting) >= _BATCH:
-                new += flush()
+                flush()
             progress(done, len(todo))
     finally:
-        new += flush()
-    return AddedCaptions(new, 0, equal=equal, too_few=too_few, failed=failed)
+        flush()
+    return AddedCaptions(
+        sum(part.new for part in added), 0, failed=failed,
+        equal=tuple(source for part in added for source in part.equal),
+        too_few=sum(part.too_few for part in added),
+    )  # fmt: skip
 
 
 def _wanted(session: Session, writer: str, spare: float) -> list[tuple[int, str, str]]:
     """Return the images to caption: the first of each domain that this writer has not done."""
     have = set(session.scalars(select(Candidate.image_id).where(Candidate.writer == writer)).all())
-    found = []
+    wanted = []
     for domain in session.scalars(select(Domain).order_by(Domain.id)).all():
         rows = session.scalars(
             select(Image)
@@ -254,8 +249,8 @@ def _wanted(session: Session, writer: str, spare: float) -> list[tuple[int, str,
             .order_by(Image.rank)
             .limit(round(domain.quota * (1 + spare)))
         ).all()
-        found += [(row.id, row.path, row.source) for row in rows if row.id not in have]
-    return found
+        wanted += [(row.id, row.path, row.source) for row in rows if row.id not in have]
+    return wanted
 
 
 def _messages(path: Path, prompt: str) -> list[dict[str, object]]:

@@ -15,66 +15,50 @@ import math
 import re
 from dataclasses import dataclass
 
-from discode.errors import InputError
+from discode.options import (
+    COUNT,
+    FRACTION,
+    NON_NEGATIVE,
+    SIZE,
+    Configurable,
+    Numbers,
+    option,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Checks:
+class Checks(Configurable):
     """The limits of a campaign."""
 
-    gold_rate: float = 0.1
-    """The share of tasks that are gold questions, while there are new ones."""
-    gold_after: int = 5
-    """A person is judged by their gold answers once there are this many."""
-    gold_careful: float = 0.9
-    """How often somebody is right who looks: gold questions have an obvious answer."""
-    gold_odds: float = 50.0
-    """A person's part ends once a coin explains their gold answers so many times better."""
-    quick_seconds: float = 2.0
-    """A comparison answered sooner counts as quick."""
-    quick_after: int = 10
-    quick_most: float = 0.5
-    """From this share of quick choices on a person is careless, once there are ``quick_after``:
-    who answers every second page unseen reaches one half."""
-    pass_free: int = 3
-    """So many flags of a person always count, and so many skips."""
-    flag_most: float = 0.1
-    """Beyond those, a flag counts while a person has flagged at most this share of their tasks."""
-    skip_most: float = 0.3
-    """The same for skips."""
-    automatic: bool = True
-    """Put a careless person's work back at once; otherwise an admin does."""
-
-    def __post_init__(self) -> None:
-        for name in ("gold_rate", "quick_most", "flag_most", "skip_most"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name}={getattr(self, name)!r} must be from 0 to 1")
-        if not 0.5 < self.gold_careful < 1:
-            raise InputError(f"gold_careful={self.gold_careful!r} must be above 0.5 and below 1")
-        if not self.gold_odds > 1:
-            raise InputError(f"gold_odds={self.gold_odds!r} must be above 1")
-        for name in ("gold_after", "quick_after"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)!r} must be 1 or more")
-        if self.pass_free < 0:
-            raise InputError(f"pass_free={self.pass_free!r} must be 0 or more")
-        if not self.quick_seconds >= 0:
-            raise InputError(f"quick_seconds={self.quick_seconds!r} must be 0 or more")
-
-
-@dataclass(frozen=True)
-class WorkRecord:
-    """How many gold questions, right ones, choices and quick ones a person has answered."""
-
-    gold: int = 0
-    right: int = 0
-    compared: int = 0
-    quick: int = 0
+    gold_rate: float = option(
+        0.1, "share of tasks that are gold questions, while there are new ones", FRACTION
+    )
+    gold_after: int = option(5, "gold answers by which a person is judged", SIZE)
+    gold_careful: float = option(
+        0.9,
+        "how often somebody is right who looks: gold questions have an obvious answer",
+        Numbers("a number above 0.5 and below 1", lambda x: 0.5 < x < 1),
+    )
+    gold_odds: float = option(
+        50.0,
+        "a person's part ends once a coin explains their gold answers so many times better",
+        Numbers("a number above 1", lambda x: x > 1),
+    )
+    quick_seconds: float = option(2.0, "a comparison answered sooner is quick", NON_NEGATIVE)
+    quick_after: int = option(10, "choices by which a person's speed is judged", SIZE)
+    # Who answers every second page unseen reaches one half.
+    quick_most: float = option(0.5, "share of quick choices of a careless person", FRACTION)
+    pass_free: int = option(3, "flags of a person that always count, and skips", COUNT)
+    flag_most: float = option(0.1, "share of a person's tasks beyond which flags do not", FRACTION)
+    skip_most: float = option(0.3, "the same for skips", FRACTION)
+    automatic: bool = option(
+        True, "a careless person's work goes back at once; otherwise an admin decides", True, False
+    )
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A person's work at the time of a decision about them; all answers that counted then."""
+    """A person's answers that count at the time of a decision about them."""
 
     answers: int = 0
     compared: int = 0
@@ -86,18 +70,14 @@ class Evidence:
     skips: int = 0
 
 
-def may_pass(checks: Checks, kind: str, passed: int, dealt_with: int) -> bool:
+def refusal_may_count(checks: Checks, kind: str, passed: int, dealt_with: int) -> bool:
     """Return whether one more flag or skip of a person counts towards discarding an image.
 
-    Args:
-        checks: The campaign's limits.
-        kind: "flag" or "skip".
-        passed: How many the person has made already.
-        dealt_with: Their answers, skips and flags so far.
+    They have ``passed`` on so many already, and ``dealt_with`` so many tasks in all.
 
-    >>> may_pass(Checks(), "flag", 2, 2), may_pass(Checks(), "flag", 3, 3)
+    >>> refusal_may_count(Checks(), "flag", 2, 2), refusal_may_count(Checks(), "flag", 3, 3)
     (True, False)
-    >>> may_pass(Checks(), "flag", 3, 40)
+    >>> refusal_may_count(Checks(), "flag", 3, 40)
     True
     """
     most = checks.flag_most if kind == "flag" else checks.skip_most
@@ -118,15 +98,15 @@ def coin_odds(checks: Checks, gold: int, right: int) -> float:
     )
 
 
-def careless_reason(checks: Checks, record: WorkRecord) -> str:
+def careless_reason(checks: Checks, record: Evidence) -> str:
     """Return why a person counts as careless, or "".
 
-    >>> careless_reason(Checks(), WorkRecord(gold=6, right=2))
-    'gold questions: 2 of 6 right, as a coin would have it'
+    >>> careless_reason(Checks(), Evidence(gold=6, right=2))
+    'gold questions: 2 of 6 right, no better than chance'
     """
     odds = coin_odds(checks, record.gold, record.right)
     if record.gold >= checks.gold_after and odds >= checks.gold_odds:
-        return f"gold questions: {record.right} of {record.gold} right, as a coin would have it"
+        return f"gold questions: {record.right} of {record.gold} right, no better than chance"
     too_many = max(1, checks.quick_most * record.compared)
     if record.compared >= checks.quick_after and record.quick >= too_many:
         return (
@@ -147,6 +127,8 @@ def is_corrected(text: str, wrong: str, right: str) -> bool:
     >>> is_corrected("a blue cup on a table", "a blue cup", "a red cup")
     False
     """
-    said, bad, good = (set(re.findall(r"\w+", one.casefold())) for one in (text, wrong, right))
+    words, bad, good = (
+        set(re.findall(r"\w+", caption.casefold())) for caption in (text, wrong, right)
+    )
     mistakes = bad - good
-    return 2 * len(mistakes & said) <= len(mistakes) if mistakes else said != bad
+    return 2 * len(mistakes & words) <= len(mistakes) if mistakes else words != bad

@@ -32,16 +32,30 @@ def image_file(image: Image, folder: Path | None) -> Path:
     return path
 
 
-def checked_copy(image: Image, folder: Path | None = None) -> ShownImage:
-    """Return the copy that people see, or raise if the file is not the one of intake."""
+def checked_bytes(image: Image, folder: Path | None = None) -> bytes:
+    """Return an image's file, or raise if it is not the one of intake."""
     path = image_file(image, folder)
     try:
         data = image_bytes(path)
-        if hashlib.sha256(data).hexdigest() != image.digest:
-            raise InputError(f"{path} has changed since intake; put the old file back")
-        return shown_copy(data)
     except ImageError as error:
         raise InputError(f"{path} can no longer be read: {error}") from error
+    if hashlib.sha256(data).hexdigest() != image.digest:
+        raise InputError(f"{path} has changed since intake; put the old file back")
+    return data
+
+
+def checked_copy(image: Image, folder: Path | None = None) -> ShownImage:
+    """Return the copy that people see, or raise if the file is not the one of intake."""
+    try:
+        return shown_copy(checked_bytes(image, folder))
+    except ImageError as error:
+        raise InputError(f"{image.source} cannot be opened: {error}") from error
+
+
+def check_new_folder(folder: Path) -> None:
+    """Raise unless a folder is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists already; give a new or an empty folder")
 
 
 def copies_folder(db: Database) -> Path | None:

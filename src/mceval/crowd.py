@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import html
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,44 +19,33 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError, require
 from discode.files import replacing
-from mceval.copies import checked_copy
-from mceval.database import rules_of
+from mceval.copies import check_new_folder, checked_copy
+from mceval.database import rules_of, transaction
+from mceval.people import keep_guide
 from mceval.plan import Target
 from mceval.rules import random_bits
+from mceval.states import log_event
 from mceval.tables import Candidate, Domain, Image, Slot
 
 FORMATS = ("mturk", "csv")
 COLUMNS = ("task", "kind", "domain", "image_url", "first", "second", "caption", "assignments")
-QUALIFICATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    (
-        "at least 99 % of their work was approved",
-        {
-            "QualificationTypeId": "000000000000000000L0",
-            "Comparator": "GreaterThanOrEqualTo",
-            "IntegerValues": [99],
-        },
-    ),
-    (
-        "more than 5,000 approved tasks",
-        {
-            "QualificationTypeId": "00000000000000000040",
-            "Comparator": "GreaterThan",
-            "IntegerValues": [5000],
-        },
-    ),
-    (
-        "the platform's Masters qualification",
-        {"QualificationTypeId": "2F1QJWKUDD8XADTFD2Q0G6UTO95ALH", "Comparator": "Exists"},
-    ),
-    (
-        "in the United States or the United Kingdom",
-        {
-            "QualificationTypeId": "00000000000000000071",
-            "Comparator": "In",
-            "LocaleValues": [{"Country": "US"}, {"Country": "GB"}],
-        },
-    ),
-)
+QUALIFICATIONS: dict[str, dict[str, Any]] = {
+    "at least 99 % of their work was approved": {
+        "QualificationTypeId": "000000000000000000L0",
+        "Comparator": "GreaterThanOrEqualTo", "IntegerValues": [99],
+    },
+    "more than 5,000 approved tasks": {
+        "QualificationTypeId": "00000000000000000040",
+        "Comparator": "GreaterThan", "IntegerValues": [5000],
+    },
+    "the platform's Masters qualification": {
+        "QualificationTypeId": "2F1QJWKUDD8XADTFD2Q0G6UTO95ALH", "Comparator": "Exists",
+    },
+    "in the United States or the United Kingdom": {
+        "QualificationTypeId": "00000000000000000071",
+        "Comparator": "In", "LocaleValues": [{"Country": "US"}, {"Country": "GB"}],
+    },
+}  # fmt: skip
 """Who may work, as in the paper: in words, and as Mechanical Turk's QualificationRequirements."""
 
 
@@ -98,13 +86,9 @@ def crowd_tasks(
     In a batch of their own, gold questions would be known as such. So each has the domain and the
     number of people of a comparison that is drawn for it, and is in the same batch.
 
-    Args:
-        session: A session of the campaign.
-        image_url: Where you host the images, with {digest} and {suffix} for a file's name.
-        gold: Whether gold questions are among them.
-        study: The tasks of the user study instead of the campaign's.
-        copies: Write the images to host into this folder, as the application shows them.
-        images: Where the images are now, if they were moved.
+    ``image_url`` is where you host the images, with {digest} and {suffix} for a file's name; they
+    are written into the folder ``copies``, as the application shows them. ``images`` is where they
+    are now, if they were moved.
     """
     if "{digest}" not in image_url or not image_url.startswith(("https://", "http://")):
         raise InputError(
@@ -126,23 +110,19 @@ def crowd_tasks(
         for image in session.scalars(select(Image).where(Image.state == "gold")).all():
             drawn = random_bits(rules.seed, "beside", image.digest, image.state_key)
             wanted.append((image, "gold", *compared[drawn % len(compared)]))
-    domains = {row.id: row.name for row in session.scalars(select(Domain)).all()}
-    texts = {row.id: row.text for row in session.scalars(select(Candidate)).all()}
+    domains = dict(session.execute(select(Domain.id, Domain.name)).all())
+    texts = dict(session.execute(select(Candidate.id, Candidate.text)).all())
     tasks = []
     for image, kind, domain, count in wanted:
         ids = (image.revised,) if kind == "revise" else (image.first, image.second)
         suffix = Path(image.path).suffix.lower() if copies is None else _copy(image, copies, images)
         url = image_url.replace("{digest}", image.digest).replace("{suffix}", suffix)
-        tasks.append(
-            CrowdTask(
-                task_name(rules.seed, image, kind),
-                "revise" if kind == "revise" else "compare",
-                domains.get(domain or 0, ""),
-                url,
-                tuple(texts[one] for one in ids if one is not None),
-                count,
-            )
+        captions = tuple(texts[number] for number in ids if number is not None)
+        shown, name = (
+            "revise" if kind == "revise" else "compare",
+            task_name(rules.seed, image, kind),
         )
+        tasks.append(CrowdTask(name, shown, domains.get(domain or 0, ""), url, captions, count))
     return sorted(tasks, key=lambda task: task.task)
 
 
@@ -177,8 +157,7 @@ def write_tasks(
         raise InputError(f"form {form!r} is not known; allowed: {', '.join(FORMATS)}")
     if not tasks:
         raise InputError("nothing is open: there is no task to write")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} exists already; give a new or an empty folder")
+    check_new_folder(folder)
     if form == "mturk":
         require("jinja2", "mceval")
         from mceval.web.crowd_page import CrowdPages
@@ -203,6 +182,20 @@ def write_tasks(
         path.write_text(pages.question(task), encoding="utf-8")
 
 
+@transaction
+def log_exported(session: Session, now: float, *, study: bool = False) -> None:
+    """Log that the open tasks were written for a platform: people may see them, and the guide."""
+    keep_guide(session, now)
+    shown = (
+        select(Image.id)
+        .join(Slot, Slot.image_id == Image.id)
+        .where(Image.state == "active", Slot.state == "open")
+        .distinct()
+    )
+    for image in () if study else session.scalars(shown.order_by(Image.id)).all():
+        log_event(session, "exported", now, image=image)
+
+
 def _length(task: CrowdTask) -> int:
     return len(html.escape("".join((task.image_url, *task.captions))).encode())
 
@@ -220,7 +213,7 @@ def hit_parameters(kind: str, pay_per_hour: float = 0.0) -> dict[str, Any]:
         "compare": ("Which of two captions describes an image better?", Target().compare_seconds),
         "revise": ("Correct the caption of an image", Target().revise_seconds),
     }[kind]
-    found: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "Title": title,
         "Description": "Look at one image and answer. Every task has a guide with examples.",
         "Keywords": "image, caption, English",
@@ -228,12 +221,13 @@ def hit_parameters(kind: str, pay_per_hour: float = 0.0) -> dict[str, Any]:
         "LifetimeInSeconds": 7 * 86400,
         "AutoApprovalDelayInSeconds": 3 * 86400,
         "QualificationRequirements": [
-            {**rule, "ActionsGuarded": "DiscoverPreviewAndAccept"} for _, rule in QUALIFICATIONS
+            {**rule, "ActionsGuarded": "DiscoverPreviewAndAccept"}
+            for rule in QUALIFICATIONS.values()
         ],
     }
     if pay_per_hour:
-        found["Reward"] = f"{pay_per_hour * seconds / 3600:.2f}"
-    return found
+        parameters["Reward"] = f"{pay_per_hour * seconds / 3600:.2f}"
+    return parameters
 
 
 def _readme(tasks: list[CrowdTask], form: str) -> str:
@@ -242,7 +236,7 @@ def _readme(tasks: list[CrowdTask], form: str) -> str:
         f"{len(tasks)} tasks for {wanted} answers.",
         "",
         "Who may work (the paper's annotators; ask the platform for these):",
-        *(f"- {words}" for words, _ in QUALIFICATIONS),
+        *(f"- {words}" for words in QUALIFICATIONS),
         "",
         "Nobody answers a task twice. Each task wants as many people as its column `assignments`",
         "says, so begin one batch per number. Host every image at its `image_url`.",
@@ -266,13 +260,9 @@ def _write_csv(path: Path, tasks: list[CrowdTask], *, escape: bool) -> None:
     with replacing(path) as temp, temp.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
-        for cells in _cells(tasks):
+        for task in tasks:
+            first, second = task.captions if task.kind == "compare" else ("", "")
+            caption = task.captions[0] if task.kind == "revise" else ""
+            cells = (task.task, task.kind, task.domain, task.image_url, first, second, caption,
+                     str(task.assignments))  # fmt: skip
             writer.writerow([html.escape(cell) if escape else cell for cell in cells])
-
-
-def _cells(tasks: list[CrowdTask]) -> Iterator[list[str]]:
-    for task in tasks:
-        first, second = task.captions if task.kind == "compare" else ("", "")
-        caption = task.captions[0] if task.kind == "revise" else ""
-        yield [task.task, task.kind, task.domain, task.image_url, first, second, caption,
-               str(task.assignments)]  # fmt: skip

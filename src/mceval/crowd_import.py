@@ -21,16 +21,17 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from discode.benchmarks.parsing import Entry
 from discode.errors import InputError, NotAllowedError
 from discode.files import read_rows, replacing
 from mceval.crowd import task_name
 from mceval.database import LOCK, Database, checks_of, rules_of, transaction
 from mceval.people import carelessness_of, hash_token, mark_careless
 from mceval.queue.answers import REVISION_TIMES, flag, record_answer, skip
-from mceval.queue.leases import IDLE_SECONDS, person_may_have
+from mceval.queue.leases import IDLE_SECONDS, person_may_have, texts_of
 from mceval.report import person_rows
-from mceval.states import log_event, return_slot
-from mceval.tables import Answer, Candidate, Image, Pass, Person, Slot
+from mceval.states import held_slots, log_event, return_slot
+from mceval.tables import Answer, Image, Person, Refusal, Slot
 from mceval.texts import check_revision, check_text, drop_unsafe
 
 # Names of columns: Mechanical Turk's, then those of a plain table.
@@ -50,6 +51,8 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 }
 _BITS = {"0": 0, "0.0": 0, "first": 0, "false": 0, "1": 1, "1.0": 1, "second": 1, "true": 1}
 """What spreadsheets and data frames make of 0 and 1, and the names of the captions' columns."""
+AGREE_AFTER, AGREE_LEAST = 10, 0.5
+"""A worker is rejected who agrees with the others on fewer than this share of so many images."""
 
 
 @dataclass(frozen=True)
@@ -64,29 +67,22 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class AgreementCheck:
-    """When a worker is rejected for agreeing too seldom with the majority of the others."""
-
-    after: int = 10
-    least: float = 0.5
-
-
-@dataclass(frozen=True)
 class _Result:
     where: str
-    task: str
-    worker: str
     assignment: str
     seconds: float
-    passed: str
-    """"skip", "flag", or "" for an answer."""
     choice: int | None
     swapped: bool
     approved: bool
     """Approved on the platform before."""
     rejected: str
     """Why it was rejected on the platform, or is to be by the file; "" if it is not."""
-    row: Mapping[str, Any]
+    cells: Mapping[str, str]
+
+    @property
+    def passed(self) -> str:
+        """Whether it is a "skip" or a "flag"; "" for an answer."""
+        return self.cells["pass"]
 
 
 @dataclass(frozen=True)
@@ -100,13 +96,10 @@ class _Outcome:
     lease: str = ""
 
 
-def import_results(
-    db: Database, path: Path, now: float, *, agreement: AgreementCheck | None = None
-) -> list[Decision]:
+def import_results(db: Database, path: Path, now: float) -> list[Decision]:
     """Read a platform's results into the campaign; a second time changes nothing.
 
-    Returns:
-        A decision for every row, in the order of the file.
+    Returns a decision for every row, in the order of the file.
     """
     results = _read(path)
     with db.read() as session:
@@ -117,74 +110,61 @@ def import_results(
                 name = task_name(seed, image, kind)
                 # An earlier version wrote names without their letter.
                 tasks[name] = tasks[name[1:]] = (image.id, kind)
-    unknown = [result for result in results if result.task not in tasks]
-    if unknown:
-        raise InputError(f"{unknown[0].where}: task {unknown[0].task!r} is not of this campaign")
-    study = any(tasks[result.task][1] == "study" for result in results)
-    outcomes = [_import(db, result, *tasks[result.task], study, now) for result in results]
-    faults = _faults(db, {result.worker for result in results}, agreement or AgreementCheck(), now)
+    for result in results:
+        if result.cells["task"] not in tasks:
+            name = result.cells["task"]
+            raise InputError(f"{result.where}: task {name!r} is not of this campaign")
+    study = any(tasks[result.cells["task"]][1] == "study" for result in results)
+    outcomes = [_import(db, result, *tasks[result.cells["task"]], study, now) for result in results]
+    faults = _faults(db, {result.cells["worker"] for result in results}, now)
     decisions = []
     for result, outcome in zip(results, outcomes, strict=True):
-        why = faults.get(result.worker, "")
+        worker = result.cells["worker"]
+        why = faults.get(worker, "")
         decision, reason = "approve", why or outcome.reason
         if (outcome.bad or why) and result.approved:
             reason = f"approved on the platform before; {reason}"
         elif outcome.bad or why:
             decision = "reject"
         used = outcome.used and not why
-        decisions.append(Decision(result.assignment, result.worker, decision, used, reason))
+        decisions.append(Decision(result.assignment, worker, decision, used, reason))
     return decisions
 
 
 def _read(path: Path) -> list[_Result]:
-    results = []
-    seen: set[str] = set()
+    results: dict[str, _Result] = {}
     for where, row in read_rows(path):
         if str(row.get("Answer")).lstrip().startswith("<"):
             row |= _of_api(row, where)
-        task, worker = (_cell(row, name, where) for name in ("task", "worker"))
-        assignment = _cell(row, "assignment", where, needed=False) or f"{task}-{worker}"
-        if assignment in seen:
+        cells = {name: _cell(row, columns) for name, columns in _COLUMNS.items()}
+        for name in ("task", "worker", "seconds"):
+            if not cells[name]:
+                raise InputError(f"{where} has no {' or '.join(_COLUMNS[name])}")
+        assignment = cells["assignment"] or f"{cells['task']}-{cells['worker']}"
+        if assignment in results:
             raise InputError(f"{where}: assignment {assignment!r} is there twice")
-        seen.add(assignment)
-        try:
-            seconds = float(_cell(row, "seconds", where))
-        except ValueError:
-            raise InputError(f"{where}: {row!r:.80} has no number of seconds") from None
-        if not 0 <= seconds < 1e7:
-            raise InputError(f"{where}: {seconds} seconds are not allowed")
-        status = _cell(row, "status", where, needed=False).casefold()
-        approved, rejected = status == "approved", ""
-        if not approved:
-            rejected = _cell(row, "rejected", where, needed=False)
+        status = cells["status"].casefold()
+        rejected = "" if status == "approved" else cells["rejected"]
         if status == "rejected":
             rejected = rejected or "rejected on the platform before"
-        passed = _cell(row, "pass", where, needed=False)
         choice, swapped = (
-            None if rejected else _bit(row, name, where) for name in ("choice", "swapped")
+            None if rejected else _bit(cells[name], name, where) for name in ("choice", "swapped")
         )
-        results.append(
-            _Result(
-                where, task, worker, assignment, seconds, passed, choice, swapped == 1, approved,
-                rejected, row,
-            )
+        results[assignment] = _Result(
+            where, assignment, Entry(cells, where).number("seconds", 0, 1e7), choice,
+            swapped == 1, status == "approved", rejected, cells,
         )  # fmt: skip
     if not results:
         raise InputError(f"{path.name} holds no results")
-    return results
+    return list(results.values())
 
 
-def _cell(row: Mapping[str, Any], name: str, where: str, *, needed: bool = True) -> str:
-    for column in _COLUMNS[name]:
-        if row.get(column) not in (None, ""):
-            return str(row[column]).strip()
-    if needed:
-        raise InputError(f"{where} has no {' or '.join(_COLUMNS[name])}")
-    return ""
+def _cell(row: Mapping[str, Any], columns: Sequence[str]) -> str:
+    values = (row.get(column) for column in columns)
+    return str(next((value for value in values if value not in (None, "")), "")).strip()
 
 
-def _bit(row: Mapping[str, Any], name: str, where: str) -> int | None:
-    text = _cell(row, name, where, needed=False)
+def _bit(text: str, name: str, where: str) -> int | None:
     if text and text.casefold() not in _BITS:
         raise InputError(
             f"{where}: {name} {text!r} is not 0 (first) or 1 (second); write all of them like "
@@ -219,15 +199,15 @@ def _moment(value: object) -> float:
 def _import(
     db: Database, result: _Result, image: int, kind: str, study: bool, now: float
 ) -> _Outcome:
-    found = _use(db, result, image, kind, study, now)
-    if found.lease:
+    outcome = _use(db, result, image, kind, study, now)
+    if outcome.lease:
         # A skip or flag is the queue's own transaction, as if made on a page.
         act = flag if result.passed == "flag" else skip
         try:
-            act(db, found.person, found.lease, found.reason, now)
+            act(db, outcome.person, outcome.lease, outcome.reason, now)
         except NotAllowedError as error:  # somebody took the task in the application meanwhile
             return _Outcome(False, reason=f"not used: {error}")
-    return found
+    return outcome
 
 
 @transaction
@@ -244,12 +224,15 @@ def _use(
     columns = _columns(session, result, image, kind)
     if isinstance(columns, _Outcome):
         return columns
-    person = _worker(session, result.worker, "study" if study else "both", now)
+    person = _worker(session, result.cells["worker"], "study" if study else "both", now)
     if person.state != "active":
         return _Outcome(False, reason=f"not used: the worker is {person.state}")
     reason = columns.pop("reason", "")
-    before = select(Pass.id).where(Pass.image_id == image, Pass.person_id == person.id)
-    if reason and session.scalar(before.where(Pass.kind == result.passed, Pass.reason == reason)):
+    before = select(Refusal.id).where(
+        Refusal.image_id == image, Refusal.person_id == person.id,
+        Refusal.kind == result.passed, Refusal.reason == reason,
+    )  # fmt: skip
+    if reason and session.scalar(before):
         return _Outcome(True, reason="imported before")
     slot, why = _claim(session, person, image, kind, now)
     if slot is None:
@@ -268,10 +251,7 @@ def _use(
 
 def _columns(session: Session, result: _Result, image: int, kind: str) -> dict[str, Any] | _Outcome:
     """Return what a result says as an answer's columns, or as the reason of a skip or flag."""
-    words = {
-        name: drop_unsafe(_cell(result.row, name, "", needed=False))
-        for name in ("reason", "more", "text")
-    }
+    words = {name: drop_unsafe(result.cells[name]) for name in ("reason", "more", "text")}
     if result.passed:
         if result.passed not in ("skip", "flag"):
             return _Outcome(False, True, f"{result.passed!r} is neither skip nor flag")
@@ -282,7 +262,8 @@ def _columns(session: Session, result: _Result, image: int, kind: str) -> dict[s
     if kind == "revise":
         try:
             # The page wants a tick for a caption that stays; another platform's need not.
-            text = check_revision(words["text"], _given(session, image), unchanged=True)
+            (caption,) = texts_of(session, (session.get_one(Image, image).revised,))
+            text = check_revision(words["text"], caption, unchanged=True)
         except InputError as error:
             return _Outcome(False, True, f"no revised caption: {error}")
         if result.seconds < REVISION_TIMES * checks_of(session).quick_seconds:
@@ -293,29 +274,23 @@ def _columns(session: Session, result: _Result, image: int, kind: str) -> dict[s
     return {"choice": result.choice, "swapped": result.swapped}
 
 
-def _given(session: Session, image: int) -> str:
-    query = select(Candidate.text).join(Image, Image.revised == Candidate.id)
-    return session.scalar(query.where(Image.id == image)) or ""
-
-
 def _worker(session: Session, worker: str, role: str, now: float) -> Person:
     names = (worker, hash_token(worker))  # the second of somebody who was erased
-    found = session.scalar(select(Person).where(Person.worker.in_(names)))
-    if found is None:
-        found = Person(name=worker, role=role, worker=worker, created=now)
-        session.add(found)
+    person = session.scalar(select(Person).where(Person.worker.in_(names)))
+    if person is None:
+        person = Person(name=worker, role=role, worker=worker, created=now)
+        session.add(person)
         session.flush()
-        log_event(session, "invited", now, person=found.id, detail="crowd")
-    session.refresh(found, with_for_update=LOCK)
-    return found
+        log_event(session, "invited", now, person=person.id, detail="crowd")
+    session.refresh(person, with_for_update=LOCK)
+    return person
 
 
 def _claim(
     session: Session, person: Person, image: int, kind: str, now: float
 ) -> tuple[Slot | None, str]:
     """Return a slot for this worker, held by them, or why there is none."""
-    held = select(Slot).where(Slot.person_id == person.id, Slot.state == "leased")
-    for slot in session.scalars(held).all():
+    for slot in held_slots(session, person.id):
         return_slot(session, slot)  # an import was interrupted before it recorded a skip or flag
     others = ("compare", "revise") if kind == "study" else ("study",)
     did = select(Answer.id).where(Answer.person_id == person.id, Answer.kind.in_(others))
@@ -344,9 +319,7 @@ def _claim(
     return free, ""
 
 
-def _faults(
-    db: Database, workers: set[str], agreement: AgreementCheck, now: float
-) -> dict[str, str]:
+def _faults(db: Database, workers: set[str], now: float) -> dict[str, str]:
     """Return why workers' results are rejected; their work is returned to the queue."""
     with db.read() as session:
         people = session.scalars(select(Person).where(Person.worker.in_(workers))).all()
@@ -357,11 +330,10 @@ def _faults(
             why = (
                 person.reason if person.state == "careless" else carelessness_of(session, person.id)
             )
-            disagrees = row.shared >= agreement.after and row.agreed < agreement.least * row.shared
-            if disagrees and not why:
+            if not why and row.shared >= AGREE_AFTER and row.agreed < AGREE_LEAST * row.shared:
                 why = (
                     f"agreement: with the others on {row.agreed} of {row.shared} images, "
-                    f"at least {agreement.least:.0%} are wanted".replace("%", " %")
+                    f"at least {100 * AGREE_LEAST:g} % are needed"
                 )
             if why and person.worker:
                 faults[person.worker] = why
@@ -379,8 +351,8 @@ def write_decisions(decisions: Sequence[Decision], results: Path, path: Path) ->
         columns = [*rows[0], *(name for name in extra if name not in rows[0])]
         writer = csv.DictWriter(file, columns, extrasaction="ignore")
         writer.writeheader()
-        for row, one in zip(rows, decisions, strict=True):
-            good = one.decision == "approve"
-            verdict = {"Approve": "x" if good else "", "Reject": "" if good else one.reason}
-            used = {"discode.used": int(one.used), "discode.reason": one.reason}
+        for row, decided in zip(rows, decisions, strict=True):
+            good = decided.decision == "approve"
+            verdict = {"Approve": "x" if good else "", "Reject": "" if good else decided.reason}
+            used = {"discode.used": int(decided.used), "discode.reason": decided.reason}
             writer.writerow({**row, **verdict, **used})

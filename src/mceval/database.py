@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
+from discode.benchmarks.parsing import Entry
 from discode.errors import InputError, StoreError, require
 from mceval.checks import Checks
 from mceval.rules import Rules
@@ -38,34 +39,25 @@ class _FairLock:
     """A lock that is granted in the order of asking; with Python's own, some threads wait long."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: deque[threading.Lock] = deque()
-        self._taken = False
+        self._changed = threading.Condition()
+        self._tickets: deque[object] = deque()
+        """Of the holder, and then of those who wait."""
 
     def __enter__(self) -> None:
-        with self._lock:
-            if not self._taken:
-                self._taken = True
-                return
-            mine = threading.Lock()
-            mine.acquire()
-            self._waiting.append(mine)
-        try:
-            mine.acquire()
-        except BaseException:  # Ctrl-C while waiting
-            with self._lock:
-                if mine in self._waiting:
-                    self._waiting.remove(mine)
-                    raise
-            self.__exit__()
-            raise
+        ticket = object()
+        with self._changed:
+            self._tickets.append(ticket)
+            try:
+                self._changed.wait_for(lambda: self._tickets[0] is ticket)
+            except BaseException:  # Ctrl-C while waiting
+                self._tickets.remove(ticket)
+                self._changed.notify_all()
+                raise
 
     def __exit__(self, *exc: object) -> None:
-        with self._lock:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._taken = False
+        with self._changed:
+            self._tickets.popleft()
+            self._changed.notify_all()
 
 
 class Database:
@@ -143,10 +135,9 @@ class Database:
 
         With ``pay_per_hour`` 0, no pay is promised to anybody or reported.
         """
-        if not (0 <= pay_per_hour < 1e6):
-            raise InputError(f"pay_per_hour={pay_per_hour!r} must be from 0 to 1e6")
-        if not 1 <= lease_seconds <= 1e6:
-            raise InputError(f"lease_seconds={lease_seconds!r} must be from 1 to 1e6")
+        entry = Entry({"pay_per_hour": pay_per_hour, "lease_seconds": lease_seconds}, "a campaign")
+        entry.number("pay_per_hour", 0, 1e6)
+        entry.number("lease_seconds", 1, 1e6)
         with self._as_store_errors():
             if inspect(self.engine).has_table("campaign"):
                 raise InputError(
@@ -214,8 +205,8 @@ def _version(connection: Connection, *, lock: bool = False) -> int | None:
     query = "SELECT version FROM campaign WHERE id = 1"
     if lock and connection.dialect.name != "sqlite":  # there, the whole file is locked already
         query += " FOR UPDATE"
-    found: int | None = connection.scalar(text(query))
-    return found
+    version: int | None = connection.scalar(text(query))
+    return version
 
 
 def _upgrade(connection: Connection) -> None:
@@ -223,12 +214,12 @@ def _upgrade(connection: Connection) -> None:
     if (_version(connection, lock=True) or 0) >= SCHEMA_VERSION:
         return  # another process was first
     Base.metadata.create_all(connection)
-    found = inspect(connection)
+    before = inspect(connection)
     write = connection.dialect.identifier_preparer.quote
     for table in Base.metadata.sorted_tables:
-        there = {column["name"] for column in found.get_columns(table.name)}
+        known = {column["name"] for column in before.get_columns(table.name)}
         for column in table.columns:
-            if column.name not in there:
+            if column.name not in known:
                 kind = column.type.compile(connection.dialect)
                 connection.execute(
                     text(f"ALTER TABLE {write(table.name)} ADD COLUMN {write(column.name)} {kind}")
@@ -256,7 +247,11 @@ def open_database(url: str) -> Database:
     if path is not None and not path.is_file():
         raise InputError(f"no campaign at {path}; discode mceval init makes one")
     db = Database(url)
-    db.check()
+    try:
+        db.check()
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
@@ -275,15 +270,15 @@ class CampaignSettings:
 
 def settings_of(session: Session) -> CampaignSettings:
     """Return the campaign's settings, read once per process."""
-    kept: list[CampaignSettings] = session.info["settings"]
-    if not kept:
+    cached: list[CampaignSettings] = session.info["settings"]
+    if not cached:
         row = session.get_one(Campaign, 1)
-        made = CampaignSettings(
+        settings = CampaignSettings(
             row.name, from_json(Rules, row.rules), from_json(Checks, row.checks),
             row.lease_seconds, row.pay_per_hour, row.instructions,
         )  # fmt: skip
-        kept.append(made)
-    return kept[0]
+        cached.append(settings)
+    return cached[0]
 
 
 def to_json(settings: Rules | Checks) -> str:

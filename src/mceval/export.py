@@ -19,17 +19,18 @@ from sqlalchemy.orm import Session
 from discode import __version__
 from discode.errors import InputError, StoreError, require
 from discode.files import sha256
-from mceval.card import DatasetFacts, dataset_card
-from mceval.checks import WorkRecord, careless_reason
-from mceval.copies import checked_copy
+from mceval.card import dataset_card
+from mceval.checks import careless_reason
+from mceval.copies import check_new_folder, checked_copy
 from mceval.database import Database, settings_of
 from mceval.people import WITHDRAWN, guide_of
 from mceval.report import (
+    DomainRow,
     domain_rows,
     finding_rows,
-    pass_reasons,
     person_rows,
     quota_notes,
+    refusal_reasons,
     second_looks,
     votes_by_image,
 )  # fmt: skip
@@ -63,15 +64,12 @@ class ExportOptions:
 def export_dataset(
     db: Database, folder: Path, options: ExportOptions | None = None
 ) -> dict[str, int]:
-    """Write the dataset into a new or empty folder.
+    """Write the dataset into a new or empty folder; return how many images each domain has.
 
-    Returns:
-        By domain, how many images it has; :func:`~mceval.report.quota_notes` says where
-        these are not what was wanted, or not all that are finished.
+    :func:`~mceval.report.quota_notes` says where these are not what was wanted.
     """
     options = options or ExportOptions()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} exists already; give a new or an empty folder")
+    check_new_folder(folder)
     if options.parquet:
         require("pyarrow.parquet", "parquet")
     try:
@@ -94,17 +92,17 @@ def export_dataset(
 
 
 def _write(session: Session, folder: Path, options: ExportOptions) -> dict[str, int]:
-    found = dataset_rows(session, writers=options.writers)
-    if not found:
+    images = dataset_rows(session, writers=options.writers)
+    if not images:
         raise InputError("no image is finished yet; see discode mceval status")
     if options.images == "copy":
-        for row, image in found:
+        for row, image in images:
             copy = checked_copy(image, options.folder)
             row["image"] = Path(row["image"]).with_suffix(copy.suffix).as_posix()
             file = folder / "images" / row["image"]
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(copy.data)
-    rows = [row for row, _ in found]
+    rows = [row for row, _ in images]
     lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     with (folder / "mceval.jsonl").open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(lines)
@@ -112,13 +110,13 @@ def _write(session: Session, folder: Path, options: ExportOptions) -> dict[str, 
         pyarrow, parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
         parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "mceval.parquet")
     facts = _facts(session, rows, options)
-    words = json.dumps(asdict(facts), indent=1, sort_keys=True, ensure_ascii=False)
+    words = json.dumps(facts, indent=1, sort_keys=True, ensure_ascii=False)
     (folder / "facts.json").write_text(words + "\n", encoding="utf-8")
     (folder / "README.md").write_text(dataset_card(facts), encoding="utf-8")
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sums = [f"{sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in files]
     (folder / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
-    return {name: row["images"] for name, row in facts.domains.items() if name != "all"}
+    return {name: row["images"] for name, row in facts["domains"].items() if name != "all"}
 
 
 def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[str, Any], Image]]:
@@ -126,7 +124,7 @@ def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[
 
     A domain has its quota of images, those that come first in its random order.
     """
-    votes = {image: found for image, _, found in votes_by_image(session)}
+    votes = {image: choices for image, _, choices in votes_by_image(session)}
     texts = {row.id: row for row in session.scalars(select(Candidate)).all()}
     rows = []
     for domain in session.scalars(select(Domain).order_by(Domain.id)).all():
@@ -137,11 +135,9 @@ def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[
             .limit(domain.quota)
         ).all()
         for image in done:
-            ids = (image.first, image.second, image.revised)
-            drawn = [texts[one] for one in ids if one is not None]
-            if len(drawn) != len(ids):
+            if image.first is None or image.second is None or image.revised is None:
                 raise StoreError(f"{image.source} is finished, but its captions were not drawn")
-            first, second, revised = drawn
+            first, second, revised = (texts[i] for i in (image.first, image.second, image.revised))
             row: dict[str, Any] = {
                 "id": image.digest[:16],
                 "image": f"{domain.name}/{image.digest[:16]}{Path(image.path).suffix.lower()}",
@@ -160,79 +156,87 @@ def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[
     return rows
 
 
+def _domain_facts(report: DomainRow, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    captions = [text for row in rows for text in row["candidates"]]
+    return {
+        "images": len(rows),
+        "wanted": report.quota,
+        "finished": report.done,
+        "candidates": len(captions),
+        "candidate_words": _words(captions),
+        "reference_words": _words([row["reference"] for row in rows]),
+        "first_preferred": _mean([float(row["preference"] == 0) for row in rows]),
+        "judged": report.judged,
+        "no_consensus_rate": _number(report.no_consensus.value),
+        "decided": report.decided,
+        "discarded": {why: report.discarded[why] for why in DISCARDED_BY},
+        "skips": report.skips,
+        "flags": report.flags,
+        "reference_equals_candidate": sum(
+            normalized(row["reference"]) in map(normalized, row["candidates"]) for row in rows
+        ),
+        "discard_rate": _number(report.discard.value),
+        "discard_low": _number(report.discard.low),
+        "discard_high": _number(report.discard.high),
+        "fleiss_kappa": _number(report.kappa),
+        "krippendorff_alpha": _number(report.alpha),
+    }
+
+
 def _facts(
     session: Session, rows: Sequence[Mapping[str, Any]], options: ExportOptions
-) -> DatasetFacts:
-    settings = settings_of(session)
-    domains = {}
-    reports = domain_rows(session)
-    for report in reports:
-        mine = [row for row in rows if report.name in (row["domain"], "all")]
-        captions = [text for row in mine for text in row["candidates"]]
-        domains[report.name] = {
-            "images": len(mine),
-            "wanted": report.quota,
-            "finished": report.done,
-            "candidates": len(captions),
-            "candidate_words": _words(captions),
-            "reference_words": _words([row["reference"] for row in mine]),
-            "first_preferred": _mean([float(row["preference"] == 0) for row in mine]),
-            "judged": report.judged,
-            "no_consensus_rate": _number(report.no_consensus.value),
-            "decided": report.decided,
-            "discarded": {why: report.discarded.get(why, 0) for why in DISCARDED_BY},
-            "skips": report.skips,
-            "flags": report.flags,
-            "reference_equals_candidate": sum(
-                normalized(row["reference"]) in map(normalized, row["candidates"]) for row in mine
-            ),
-            "discard_rate": _number(report.discard.value),
-            "discard_low": _number(report.discard.low),
-            "discard_high": _number(report.discard.high),
-            "fleiss_kappa": _number(report.kappa),
-            "krippendorff_alpha": _number(report.alpha),
-        }
+) -> dict[str, Any]:
+    """Return everything that the card says, as JSON has it.
+
+    ``domains`` has a last row "all" where there are several, ``withdrawn`` is part of ``void``.
+    """
+    settings, reports = settings_of(session), domain_rows(session)
     people = [row for row in person_rows(session) if row.answers]
     guides = session.scalars(
         select(GuideCopy.text).order_by(GuideCopy.created, GuideCopy.digest)
     ).all()
     study, looks = user_study_result(session), second_looks(session)
-    return DatasetFacts(
-        title=options.title or settings.name,
-        licence=options.licence,
-        contact=options.contact,
-        images=options.images,
-        parquet=options.parquet,
-        writers=options.writers,
-        rules=asdict(settings.rules),
-        checks=asdict(settings.checks),
-        domains=domains,
-        notes=quota_notes(reports),
-        people=len(people),
-        careless=sum(row.state == "careless" for row in people),
-        answers=sum(row.answers for row in people),
-        void=sum(row.void for row in people),
-        withdrawn=session.scalar(select(func.count()).where(Void.reason == WITHDRAWN)) or 0,
-        skip_reasons=pass_reasons(session, "skip"),
-        flag_reasons=pass_reasons(session, "flag"),
-        hours=round(sum(row.hours for row in people), 2),
-        guides=guides or [guide_of(settings)],
-        guides_kept=bool(guides),
-        second_looks=(
+    return {
+        "title": options.title or settings.name,
+        "licence": options.licence,
+        "contact": options.contact,
+        "images": options.images,
+        "parquet": options.parquet,
+        "writers": options.writers,
+        "rules": asdict(settings.rules),
+        "checks": asdict(settings.checks),
+        "domains": {
+            report.name: _domain_facts(
+                report, [row for row in rows if report.name in (row["domain"], "all")]
+            )
+            for report in reports
+        },
+        "notes": quota_notes(reports),
+        "people": len(people),
+        "careless": sum(row.state == "careless" for row in people),
+        "answers": sum(row.answers for row in people),
+        "void": sum(row.void for row in people),
+        "withdrawn": session.scalar(select(func.count()).where(Void.reason == WITHDRAWN)) or 0,
+        "skip_reasons": refusal_reasons(session, "skip"),
+        "flag_reasons": refusal_reasons(session, "flag"),
+        "hours": round(sum(row.hours for row in people), 2),
+        "guides": guides or [guide_of(settings)],
+        "guides_kept": bool(guides),
+        "second_looks": (
             {"accepted": looks.accepted, "rejected": looks.rejected}
             if settings.rules.second_look
             else {}
         ),
-        study={
+        "study": {
             "images": study.images,
             "judged": study.judged,
             "accuracy": _number(study.accuracy.value),
             "low": _number(study.accuracy.low),
             "high": _number(study.accuracy.high),
         },
-        version=__version__,
-        decisions=_decisions(session),
-    )
+        "version": __version__,
+        "decisions": _decisions(session),
+    }
 
 
 def _decisions(session: Session) -> list[dict[str, Any]]:
@@ -241,13 +245,13 @@ def _decisions(session: Session) -> list[dict[str, Any]]:
     An organiser's own words stay out: they may say things about a person.
     """
     checks = settings_of(session).checks
-    found = []
+    decisions = []
     for row in finding_rows(session):
-        seen = row.evidence
-        record = WorkRecord(seen.gold, seen.right, seen.compared, seen.quick)
-        why = careless_reason(checks, record) if row.kind == "careless" else ""
-        found.append({"kind": row.kind, "reason": why or "not by a check", **asdict(seen)})
-    return found
+        why = careless_reason(checks, row.evidence) if row.kind == "careless" else ""
+        decisions.append(
+            {"kind": row.kind, "reason": why or "not by a check", **asdict(row.evidence)}
+        )
+    return decisions
 
 
 def _words(captions: Sequence[str]) -> float | None:

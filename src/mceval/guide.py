@@ -118,11 +118,11 @@ def guide_text(*, instructions: str = "", look: bool = False, skips: bool = True
     lines = [instructions] if instructions else []
     lines += [COMPARING, *(f"- {name}: {words}" for name, words in DEFINITIONS.items())]
     lines.append(f"{ADVICE} {SKIP_ADVICE}" if skips else ADVICE)
-    for one in COMPARED_EXAMPLES:
-        better, worse = one.captions[one.better], one.captions[1 - one.better]
-        lines.append(f"Example: “{better}” is better than “{worse}”. {one.why}")
-    kept, gone, come, rest = REVISED_EXAMPLE.parts
-    lines += [REVISING, f"Example: “{kept}{gone}{rest}” becomes “{kept}{come}{rest}”. "
+    for example in COMPARED_EXAMPLES:
+        better, worse = example.captions[example.better], example.captions[1 - example.better]
+        lines.append(f"Example: “{better}” is better than “{worse}”. {example.why}")
+    start, gone, come, rest = REVISED_EXAMPLE.parts
+    lines += [REVISING, f"Example: “{start}{gone}{rest}” becomes “{start}{come}{rest}”. "
               f"{REVISED_EXAMPLE.why}"]  # fmt: skip
     if look:
         lines.append(LOOKING)

@@ -25,7 +25,7 @@ from PIL import Image as Pillow
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from discode.benchmarks.parsing import get_text
+from discode.benchmarks.parsing import Entry
 from discode.errors import ImageError, InputError
 from discode.files import read_rows
 from discode.images import IMAGE_SUFFIXES, image_bytes, open_image
@@ -35,7 +35,7 @@ from mceval.rules import Rules, normalized, random_bits, rank_of
 from mceval.shown import decoded_copy, without_metadata
 from mceval.states import log_event, prepare_images
 from mceval.tables import Base, Candidate, Domain, Image
-from mceval.texts import check_label, check_text
+from mceval.texts import check_label, check_text, first_few
 
 NEAR = 6
 FULL = 128
@@ -60,58 +60,49 @@ class DomainSource:
     quota: int
 
     def __post_init__(self) -> None:
-        if not self.name.strip() or re.search(r"[/\\\0]", self.name) or self.name[0] in ". ":
-            raise InputError(
-                f"domain {self.name!r} is not a name; give letters, without slashes, not beginning "
-                "with a point"
-            )
         check_label(self.name, "a domain's name")
-        if self.name.casefold() == "all":
-            raise InputError("a domain cannot be called 'all': that is the row of all domains")
-        if self.quota < 1:
+        if re.search(r"^[. ]|[/\\]|^all$", self.name, re.IGNORECASE):
             raise InputError(
-                f"domain {self.name}: {self.quota} images are not allowed; give 1 or more"
+                f"domain {self.name!r} is not a name; give one without slashes that does not begin "
+                "with a point or a space, and not 'all', the row of all domains"
             )
+        if self.quota < 1:
+            raise InputError(f"domain {self.name}: a quota of {self.quota}; give 1 or more")
 
 
-@dataclass(frozen=True)
-class ImageFile:
-    """An image file and where it is from, as published."""
-
-    path: Path
-    source: str
-
-
-def list_images(source: DomainSource) -> list[ImageFile]:
-    """Return the image files of a domain, sorted by where they are from."""
+def list_images(source: DomainSource) -> list[tuple[str, Path]]:
+    """Return where the images of a domain are from, as published, and their files, sorted."""
     path = source.path
     if path.is_dir():
-        found = [
-            ImageFile(file, f"{source.name}/{file.relative_to(path).as_posix()}")
+        files = [
+            (f"{source.name}/{file.relative_to(path).as_posix()}", file)
             for file in path.rglob("*")
             if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file()
         ]
     elif not path.is_file():
         raise InputError(f"domain {source.name}: no such folder or list: {path}")
     elif path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet"):
-        found = [
-            ImageFile(
-                path.parent / get_text(row, "image", where), str(row.get("source") or row["image"])
+        files = [
+            (
+                str(row.get("source") or row["image"]),
+                path.parent / Entry(row, where).text("image"),
             )
             for where, row in read_rows(path)
         ]
     else:
-        found = [ImageFile(path.parent / line, line) for line in _lines(path)]
-    if not found:
+        lines = map(str.strip, read_text(path).split("\n"))
+        files = [(line, path.parent / line) for line in lines if line]
+    if not files:
         raise InputError(
             f"domain {source.name}: {path} holds no images ({', '.join(IMAGE_SUFFIXES)})"
         )
-    return sorted(found, key=lambda one: one.source)
+    return sorted(files)
 
 
-def _lines(path: Path) -> Iterator[str]:
+def read_text(path: Path) -> str:
+    """Return a text file."""
     try:
-        yield from filter(None, map(str.strip, path.read_text(encoding="utf-8-sig").split("\n")))
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
 
@@ -139,24 +130,24 @@ class SeenHashes:
         self._hashes = np.empty((64, 64), np.uint8)
         self._names: list[str] = []
 
-    def match_or_add(self, found: NDArray[np.uint8], name: str) -> str:
+    def match_or_add(self, hashed: NDArray[np.uint8], name: str) -> str:
         """Return the name of an image that looks the same; otherwise add this one and return ""."""
-        if len(found) == 32:  # of an earlier version, which did not say where cells differ
-            found = np.concatenate([found, np.full(32, 255, np.uint8)])
+        if len(hashed) == 32:  # of an earlier version, which did not say where cells differ
+            hashed = np.concatenate([hashed, np.full(32, 255, np.uint8)])
         count = len(self._names)
         if count and self.near >= 0:
             seen = self._hashes[:count]
-            distance = _BITS[seen[:, :32] ^ found[:32]].sum(axis=1, dtype=np.int64)
+            distance = _BITS[seen[:, :32] ^ hashed[:32]].sum(axis=1, dtype=np.int64)
             # where at least one of the two has something to compare
-            told = _BITS[seen[:, 32:] | found[32:]].sum(axis=1, dtype=np.int64)
-            excess = distance * FULL - self.near * np.minimum(told, FULL)
-            excess[told < LEAST] = FULL
+            bits = _BITS[seen[:, 32:] | hashed[32:]].sum(axis=1, dtype=np.int64)
+            excess = distance * FULL - self.near * np.minimum(bits, FULL)
+            excess[bits < LEAST] = FULL
             nearest = int(excess.argmin())
             if excess[nearest] <= 0:
                 return self._names[nearest]
         if count == len(self._hashes):
             self._hashes = np.concatenate([self._hashes, np.empty_like(self._hashes)])
-        self._hashes[count] = found
+        self._hashes[count] = hashed
         self._names.append(name)
         return ""
 
@@ -174,13 +165,8 @@ def add_images(
     decoded to be shown, a copy is kept now, so that no page waits for it.
 
     An image that was left out or is in the campaign already is left out again, with the reason.
-    A domain that is there gets the quota that is given.
-
-    Args:
-        db: The campaign.
-        sources: Its domains, or those that get more images.
-        now: The time.
-        progress: Called with the number of files read so far.
+    A domain that is there gets the quota that is given. ``progress`` is called with the number of
+    files read so far.
 
     Returns:
         By domain, how many images are in each state.
@@ -188,7 +174,7 @@ def add_images(
     names = [source.name for source in sources]
     if len(set(names)) != len(names) or not names:
         raise InputError(f"domains must be one or more, each once, not {', '.join(names)!r}")
-    files = {source.name: list_images(source) for source in sources}
+    files = [(source.name, *file) for source in sources for file in list_images(source)]
     digests = dict[str, str]()
     copies = ShownCopies(copies_folder(db))
     rows: dict[str, list[Image]] = {name: [] for name in names}
@@ -196,16 +182,14 @@ def add_images(
         rules = rules_of(session)
         hashes = SeenHashes(NEAR if rules.near is None else rules.near)
         known = _remember(session, hashes, digests)
-    number, listed = 0, set[tuple[str, str]]()
-    for name in names:
-        for file in files[name]:
-            number += 1
-            progress(number)
-            key = _stored(_place(file.path))
-            if key not in known and (name, key) not in listed:  # a list may name a file twice
-                listed.add((name, key))
-                rows[name].append(_image_row(file, name, rules, hashes, digests, copies))
-    _add_rows(db, sources, rows, number, now)
+    listed = set[tuple[str, str]]()
+    for number, (name, source, path) in enumerate(files, start=1):
+        progress(number)
+        key = _stored(_place(path))
+        if key not in known and (name, key) not in listed:  # a list may name a file twice
+            listed.add((name, key))
+            rows[name].append(_image_row(source, path, name, rules, hashes, digests, copies))
+    _add_rows(db, sources, rows, len(files), now)
     return {name: dict(Counter(row.state for row in added)) for name, added in rows.items()}
 
 
@@ -213,10 +197,7 @@ def add_images(
 def begin_campaign(url: str, rules: Rules, **settings: Any) -> Iterator[Database]:
     """Create a campaign that is filled inside the block; a failure there leaves nothing behind.
 
-    Args:
-        url: The database.
-        rules: The campaign's rules.
-        **settings: Those of :meth:`~mceval.database.Database.create`.
+    ``settings`` are those of :meth:`~mceval.database.Database.create`.
     """
     new = "://" not in url and not Path(url).exists()
     with Database(url) as db:
@@ -292,7 +273,8 @@ def _place(path: Path) -> str:
 
 
 def _image_row(
-    file: ImageFile,
+    source: str,
+    file: Path,
     domain: str,
     rules: Rules,
     hashes: SeenHashes,
@@ -300,17 +282,17 @@ def _image_row(
     copies: ShownCopies,
 ) -> Image:
     """Return the row of a file: in the pool, or left out with a reason."""
-    path, source = _stored(_place(file.path)), _stored(file.source)
-    row = Image(digest="", path=path, source=source, state="pool", state_key="")
+    path = _stored(_place(file))
+    row = Image(digest="", path=path, source=_stored(source), state="pool", state_key="")
 
     def left_out(state: str, why: str) -> Image:
         row.state, row.reason, row.state_key = state, why, f"{domain} {path}"
         return row
 
-    if path != _place(file.path) or source != file.source:
+    if path != _place(file) or row.source != source:
         return left_out("unreadable", "its name is not UTF-8 text; rename the file")
     try:
-        data = image_bytes(file.path)
+        data = image_bytes(file)
         row.digest = hashlib.sha256(data).hexdigest()
         image = open_image(data)
     except (ImageError, ValueError) as error:
@@ -318,12 +300,12 @@ def _image_row(
     other = digests.get(row.digest)
     if other is not None:
         return left_out("duplicate", f"the same file as {other}")
-    found = difference_hash(image)
-    row.dhash = found.tobytes().hex()
-    other = hashes.match_or_add(found, file.source)
+    hashed = difference_hash(image)
+    row.dhash = hashed.tobytes().hex()
+    other = hashes.match_or_add(hashed, source)
     if other:
         return left_out("duplicate", f"looks like {other}")
-    digests[row.digest] = file.source
+    digests[row.digest] = source
     _keep_copy(copies, row.digest, data, image)
     row.rank = rank_of(rules, row.digest)
     return row
@@ -352,8 +334,7 @@ class AddedGold:
             (self.repeated, "images have more than one gold question"),
         ):
             if names:
-                shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-                yield f"{len(names)} {words}: {shown}; better use images of their own"
+                yield f"{len(names)} {words}: {first_few(names)}; better use images of their own"
 
 
 def add_gold(db: Database, path: Path, now: float) -> AddedGold:
@@ -365,10 +346,10 @@ def add_gold(db: Database, path: Path, now: float) -> AddedGold:
     copies = ShownCopies(copies_folder(db))
     asked: dict[tuple[str, ...], str] = {}
     for number, (where, cells) in enumerate(read_rows(path)):
-        name = get_text(cells, "image", where)
+        name = Entry(cells, where).text("image")
         file = path.parent / name
         right, wrong = (
-            check_text(get_text(cells, column, where), f"{where}: {column}")
+            check_text(Entry(cells, where).text(column), f"{where}: {column}")
             for column in ("right", "wrong")
         )
         if normalized(right) == normalized(wrong):
@@ -383,14 +364,8 @@ def add_gold(db: Database, path: Path, now: float) -> AddedGold:
         question = (digest, normalized(right), normalized(wrong))
         if asked.setdefault(question, where) != where:
             raise InputError(f"{where}: the same question as {asked[question]}")
-        state_key = f"gold {now} {number}"
-        row = {
-            "digest": digest,
-            "state_key": state_key,
-            "path": str(file.resolve()),
-            "source": name,
-        }
-        questions.append((row, right, wrong))
+        row = {"digest": digest, "path": str(file.resolve()), "source": name}
+        questions.append((row | {"state_key": f"gold {now} {number}"}, right, wrong))
     if not questions:
         raise InputError(f"{path.name} holds no gold questions")
     shared = _add_questions(db, questions, now)

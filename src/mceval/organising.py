@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError
 from mceval.database import LOCK, transaction
-from mceval.states import log_event, pass_counts, settle_image
-from mceval.tables import Domain, Image, Pass, PassVoid, Ruling
+from mceval.states import log_event, refusal_counts, settle_image
+from mceval.tables import Domain, Image, Refusal, RefusalVoid, Ruling
 from mceval.texts import check_text
 
 
-@dataclass(frozen=True)
-class DiscardedImage:
-    """An image that was discarded, and why."""
-
-    id: int
-    domain: str
-    source: str
-    reason: str
-    discarded_by: str | None
-
-
-def discarded_images(session: Session, most: int | None = None) -> list[DiscardedImage]:
-    """Return the discarded images, the newest first."""
-    rows = session.execute(
-        select(Image.id, Domain.name, Image.source, Image.reason, Image.discarded_by)
+def discarded_images(session: Session, most: int | None = None) -> Sequence[Any]:
+    """Return id, domain, source, reason and discarded_by of discarded images, the newest first."""
+    return session.execute(
+        select(
+            Image.id, Domain.name.label("domain"), Image.source, Image.reason, Image.discarded_by
+        )
         .join(Domain, Domain.id == Image.domain_id)
         .where(Image.state == "discarded")
         .order_by(Image.id.desc())
         .limit(most)
     ).all()
-    return [DiscardedImage(*row) for row in rows]
 
 
 @transaction
@@ -43,11 +34,7 @@ def take_down(
 ) -> None:
     """Discard an image for good, whatever people said about it; the next one takes its place.
 
-    Args:
-        image: The image's number.
-        reason: Why; it is shown with the image and exported.
-        now: The time.
-        by: The organiser; ``None`` at the command line.
+    The reason is shown with the image and exported; ``by`` is ``None`` at the command line.
     """
     reason = check_text(reason, "a reason")
     row = _image(session, image)
@@ -70,29 +57,29 @@ def restore(
         raise InputError(f"image {image} is not discarded: it is {row.state}")
     if row.discarded_by == "captions":
         raise InputError(f"image {image} cannot be restored: {row.reason}")
-    passes = session.scalars(select(Pass.id).where(Pass.image_id == row.id, pass_counts())).all()
-    session.add_all(PassVoid(pass_id=one, reason="organiser", created=now) for one in passes)
-    why = row.reason
+    counting = select(Refusal.id).where(Refusal.image_id == row.id, refusal_counts())
+    for number in session.scalars(counting).all():
+        session.add(RefusalVoid(pass_id=number, reason="organiser", created=now))
     _rule(session, row, "restore", reason, now, by)
     if row.state == "discarded":
         raise InputError(
-            f"image {image} cannot be restored: {row.reason or why}; only images that were "
-            "flagged, skipped or taken down can"
+            f"image {image} cannot be restored: {row.reason}; only images that were flagged, "
+            "skipped or taken down can"
         )
 
 
 @transaction
 def set_flag_aside(session: Session, number: int, now: float, *, by: int | None = None) -> None:
     """Let one flag or skip, by its number, no longer count; the image's state follows."""
-    said = session.get(Pass, number)
-    if said is None:
+    flag = session.get(Refusal, number)
+    if flag is None:
         raise NotAllowedError(f"there is no flag with the number {number}")
-    row = _image(session, said.image_id)
-    known = select(PassVoid.id).where(PassVoid.pass_id == number).limit(1)
+    row = _image(session, flag.image_id)
+    known = select(RefusalVoid.id).where(RefusalVoid.pass_id == number).limit(1)
     if session.scalar(known) is not None:
         return
-    session.add(PassVoid(pass_id=number, reason="organiser", created=now))
-    detail = f"{said.kind} of person {said.person_id}"
+    session.add(RefusalVoid(pass_id=number, reason="organiser", created=now))
+    detail = f"{flag.kind} of person {flag.person_id}"
     log_event(session, "set_aside", now, person=by, image=row.id, detail=detail)
     settle_image(session, row.id, now)
 

@@ -7,14 +7,14 @@ import itertools
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 
 from sqlalchemy import ColumnElement, case, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError, lookup
-from mceval.checks import Evidence, WorkRecord, careless_reason, is_corrected
+from mceval.checks import Evidence, careless_reason, is_corrected
 from mceval.database import (
     LOCK,
     CampaignSettings,
@@ -25,9 +25,11 @@ from mceval.database import (
 )  # fmt: skip
 from mceval.guide import guide_text
 from mceval.states import (
+    answer_counts,
+    held_slots,
     log_event,
     not_loaded,
-    pass_counts,
+    refusal_counts,
     return_slot,
     settle_image,
 )
@@ -40,9 +42,9 @@ from mceval.tables import (
     GuideCopy,
     Image,
     Login,
-    Pass,
-    PassVoid,
     Person,
+    Refusal,
+    RefusalVoid,
     Slot,
     Void,
 )  # fmt: skip
@@ -87,24 +89,25 @@ def invite(
     return invitations
 
 
-def check_new_names(session: Session, names: Sequence[str]) -> None:
-    """Raise if somebody has one of these names already: two people could not be told apart."""
-    known = {row[0]: row[1] for row in session.execute(select(Person.name, Person.id)).all()}
-    for number, name in enumerate(names):
+def new_names(session: Session, names: Sequence[str], role: str = "", count: int = 0) -> list[str]:
+    """Return names, and so many more of a role ("comparer 1", ...), all of which are new.
+
+    Two people with one name could not be told apart.
+    """
+    known = dict(session.execute(select(Person.name, Person.id)).all())
+    free = (f"{role} {number}" for number in itertools.count(1))
+    if count < 0 or not (names or count):
+        raise InputError(f"{count} people by number and no name; give names, or how many people")
+    names = [*names, *itertools.islice((name for name in free if name not in known), count)]
+    for name in names:
         if name in known:
             raise InputError(
                 f"{name!r} is person {known[name]} already; give another name, or reissue their "
                 "invitation"
             )
-        if name in names[:number]:
-            raise InputError(f"{name!r} is given twice; give everybody a name of their own")
-
-
-def numbered_names(session: Session, role: str, count: int) -> list[str]:
-    """Return so many new names of a role: "comparer 1", ..., after those that are there."""
-    taken = set(session.scalars(select(Person.name).where(Person.name.startswith(f"{role} "))))
-    free = (f"{role} {number}" for number in itertools.count(1))
-    return list(itertools.islice((name for name in free if name not in taken), count))
+        if names.count(name) > 1:
+            raise InputError(f"{name!r} is given twice; give each person a different name")
+    return names
 
 
 def hash_token(token: str) -> str:
@@ -120,11 +123,10 @@ def _expiry(now: float, days: float | None) -> float | None:
 
 def person_by_token(db: Database, token: str, now: float) -> Person | None:
     """Return the person who has this token, unless it has expired."""
+    valid = Person.token_expires.is_(None) | (Person.token_expires > now)
+    query = select(Person).where(Person.token_hash == hash_token(token), valid)
     with db.read() as session:
-        found = session.scalar(select(Person).where(Person.token_hash == hash_token(token)))
-    if found is None or (found.token_expires is not None and found.token_expires <= now):
-        return None
-    return found
+        return session.scalar(query)
 
 
 @transaction
@@ -133,13 +135,12 @@ def reissue(
 ) -> Invitation:
     """Return a new invitation for somebody; the old link and all their browsers stop working."""
     token = secrets.token_urlsafe(24)
-    expires = _expiry(now, days)
-    row = _locked(session, person)
+    row = locked_person(session, person)
     if row.worker is not None:
         raise InputError(f"person {person} came from a crowd platform and has no invitation")
     if row.state != "active":
         raise NotAllowedError(f"person {person} is {row.state}; reinstate them first")
-    row.token_hash, row.token_expires = hash_token(token), expires
+    row.token_hash, row.token_expires = hash_token(token), _expiry(now, days)
     session.execute(delete(Login).where(Login.person_id == person))
     log_event(session, "reissued", now, person=person, detail=_by(by))
     return Invitation(row.id, row.name, row.role, token)
@@ -151,8 +152,7 @@ def use_up_invitation(session: Session, person: int, now: float) -> None:
 
     They stay part of the campaign; organisers can reissue the invitation.
     """
-    row = _locked(session, person)
-    _shut_out(session, row)
+    _shut_out(session, locked_person(session, person))
     log_event(session, "used_up", now, person=person)
 
 
@@ -166,7 +166,7 @@ def revoke(
     """
     if by == person:
         raise InputError("you cannot revoke yourself; ask another organiser")
-    row = _locked(session, person)
+    row = locked_person(session, person)
     _shut_out(session, row)
     _end_part(session, row, "revoked", reason, now, by)
 
@@ -174,7 +174,7 @@ def revoke(
 @transaction
 def withdraw(session: Session, person: int, now: float) -> None:
     """Let a person leave of their own wish: no further tasks, and what they did still counts."""
-    _end_part(session, _locked(session, person), "left", "withdrew", now, None)
+    _end_part(session, locked_person(session, person), "left", "withdrew", now, None)
 
 
 def _end_part(
@@ -185,15 +185,15 @@ def _end_part(
     _record_finding(session, row.id, kind, reason, now, by)
     row.state, row.reason = "left", reason
     log_event(session, kind, now, person=row.id, detail=_by(by, reason))
-    held = select(Slot).where(Slot.person_id == row.id, Slot.state == "leased")
-    for slot in session.scalars(held.with_for_update(key_share=True)).all():
+    for slot in held_slots(session, row.id):
         return_slot(session, slot)
 
 
-def _locked(session: Session, person: int) -> Person:
+def locked_person(session: Session, person: int) -> Person:
+    """Return a person, locked: each does one thing at a time."""
     row = session.get(Person, person, with_for_update=LOCK)
     if row is None:
-        raise NotAllowedError(f"nobody has the number {person}")
+        raise NotAllowedError(f"there is no person {person}")
     return row
 
 
@@ -244,10 +244,9 @@ def keep_guide(session: Session, now: float) -> None:
         session.add(GuideCopy(digest=digest, text=text, created=now))
 
 
-def work_record(session: Session, person: int) -> WorkRecord:
-    """Return a person's record from the answers that count."""
+def work_record(session: Session, person: int) -> Evidence:
+    """Return how many gold questions, right ones, choices and quick ones a person answered."""
     quick = checks_of(session).quick_seconds
-    void = select(Void.answer_id).where(Void.answer_id == Answer.id)
     row = session.execute(
         select(
             func.count(),
@@ -256,7 +255,7 @@ def work_record(session: Session, person: int) -> WorkRecord:
             func.sum(case((Answer.seconds < quick, 1), else_=0)),
         )
         .join(Image, Image.id == Answer.image_id)
-        .where(Answer.person_id == person, Answer.kind != "revise", ~void.exists())
+        .where(Answer.person_id == person, Answer.kind != "revise", answer_counts())
     ).one()
     compared, gold, right, quick_ones = (int(value or 0) for value in row)
     # A reviser's gold questions are texts. There are few.
@@ -264,13 +263,13 @@ def work_record(session: Session, person: int) -> WorkRecord:
         select(Answer.text, Image)
         .join(Image, Image.id == Answer.image_id)
         .where(Answer.person_id == person, Answer.kind == "gold", Answer.text.is_not(None))
-        .where(~void.exists())
+        .where(answer_counts())
     ).all()
     for text, image in revised:
         wrong = session.get_one(Candidate, wrong_caption(image)).text
         good = session.get_one(Candidate, image.second if image.gold else image.first).text
         right += is_corrected(text or "", wrong, good)
-    return WorkRecord(gold=gold, right=right, compared=compared, quick=quick_ones)
+    return Evidence(gold=gold, right=right, compared=compared, quick=quick_ones)
 
 
 def wrong_caption(image: Image) -> int | None:
@@ -280,42 +279,38 @@ def wrong_caption(image: Image) -> int | None:
 
 def evidence_of(session: Session, person: int) -> Evidence:
     """Return what a decision about a person is made on: their work that counts now."""
-    record = work_record(session, person)
-    void = select(Void.answer_id).where(Void.answer_id == Answer.id)
     seconds = session.scalars(
-        select(Answer.seconds).where(Answer.person_id == person, ~void.exists())
+        select(Answer.seconds).where(Answer.person_id == person, answer_counts())
     ).all()
-    rows = session.execute(
-        select(Pass.kind, func.count())
-        .where(Pass.person_id == person, ~taken_back())
-        .group_by(Pass.kind)
-    ).all()
-    passes = {row[0]: row[1] for row in rows}
-    return Evidence(
-        answers=len(seconds), compared=record.compared, gold=record.gold, right=record.right,
-        quick=record.quick, median_seconds=round(median(seconds), 3) if seconds else None,
-        flags=passes.get("flag", 0), skips=passes.get("skip", 0),
-    )  # fmt: skip
+    passed = select(Refusal.kind, func.count()).where(Refusal.person_id == person, ~taken_back())
+    passes = dict(session.execute(passed.group_by(Refusal.kind)).all())
+    return replace(
+        work_record(session, person),
+        answers=len(seconds),
+        median_seconds=round(median(seconds), 3) if seconds else None,
+        flags=passes.get("flag", 0),
+        skips=passes.get("skip", 0),
+    )
 
 
 def taken_back() -> ColumnElement[bool]:
     """Return the condition that a person took a skip or flag back."""
-    undone = select(PassVoid.id).where(PassVoid.pass_id == Pass.id, PassVoid.reason == "undo")
-    return undone.exists()
+    void = select(RefusalVoid.id).where(RefusalVoid.pass_id == Refusal.id)
+    return void.where(RefusalVoid.reason == "undo").exists()
 
 
 def dealt_with(session: Session, person: int) -> int:
     """Return how many tasks a person has dealt with: the number in their draws."""
     counts = [
         select(func.count()).where(table.person_id == person).scalar_subquery()
-        for table in (Answer, Pass)
+        for table in (Answer, Refusal)
     ]
     return sum(session.execute(select(*counts)).one())
 
 
-def passes_of(session: Session, person: int, kind: str) -> int:
+def refusals_of(session: Session, person: int, kind: str) -> int:
     """Return how many flags, or skips, of images that loaded a person has and did not take back."""
-    query = select(func.count()).where(Pass.person_id == person, Pass.kind == kind)
+    query = select(func.count()).where(Refusal.person_id == person, Refusal.kind == kind)
     return session.scalar(query.where(~taken_back(), ~not_loaded())) or 0
 
 
@@ -332,12 +327,9 @@ def mark_careless(
     """End a person's part and return their work to the queue; their answers stay, marked void.
 
     Their skips and flags no longer count either. What the decision was made on is kept as a
-    :class:`~mceval.tables.Finding`.
-
-    Returns:
-        How many answers no longer count.
+    :class:`~mceval.tables.Finding`. Returns how many answers no longer count.
     """
-    row = _locked(session, person)
+    row = locked_person(session, person)
     if row.state == "careless":
         return 0
     _record_finding(session, person, "careless", reason, now, by)
@@ -354,19 +346,19 @@ def _put_back(session: Session, person: int, reason: str, now: float) -> int:
         .order_by(Slot.id)
         .with_for_update(key_share=True)
     ).all()
-    passes = session.scalars(select(Pass).where(Pass.person_id == person, pass_counts())).all()
+    counting = select(Refusal).where(Refusal.person_id == person, refusal_counts())
+    refusals = session.scalars(counting).all()
     # Images are locked in one order before any domain is, so that two of these calls cannot
     # wait for each other.
-    ids = sorted({slot.image_id for slot in slots} | {one.image_id for one in passes})
+    ids = sorted({slot.image_id for slot in slots} | {row.image_id for row in refusals})
     session.scalars(
         select(Image).where(Image.id.in_(ids)).order_by(Image.id).with_for_update(key_share=True)
     ).all()
-    void = select(Void.answer_id).where(Void.answer_id == Answer.id)
     answers = session.scalars(
-        select(Answer).where(Answer.person_id == person, ~void.exists())
+        select(Answer).where(Answer.person_id == person, answer_counts())
     ).all()
     session.add_all(Void(answer_id=a.id, reason=reason, created=now) for a in answers)
-    session.add_all(PassVoid(pass_id=p.id, reason=reason, created=now) for p in passes)
+    session.add_all(RefusalVoid(pass_id=r.id, reason=reason, created=now) for r in refusals)
     for slot in slots:
         if slot.kind != "gold" or slot.state == "leased":
             return_slot(session, slot)
@@ -381,12 +373,9 @@ def erase(session: Session, person: int, now: float) -> int:
     """Let a person withdraw what they did: their answers do not count, their name and words go.
 
     What stays says nothing about who they were: that somebody chose, when, and how long it took.
-    Backups and datasets from before keep what they have.
-
-    Returns:
-        How many answers no longer count.
+    Backups and datasets from before keep what they have. Returns how many answers were withdrawn.
     """
-    row = _locked(session, person)
+    row = locked_person(session, person)
     withdrawn = _put_back(session, person, WITHDRAWN, now)
     _shut_out(session, row)
     row.name, row.state, row.reason = f"{WITHDRAWN} {person}", "left", WITHDRAWN
@@ -396,11 +385,11 @@ def erase(session: Session, person: int, now: float) -> int:
     for answer in session.scalars(select(Answer).where(Answer.person_id == person)).all():
         answer.submission = f"{WITHDRAWN} {answer.id}"  # a platform's names the worker
         answer.text = None if answer.text is None else ""
-    passed = select(Pass.image_id).where(Pass.person_id == person)
+    passed = select(Refusal.image_id).where(Refusal.person_id == person)
     # Why an image was discarded repeats what people said of it.
-    told = (Event.kind == "discarded") & Event.image_id.in_(passed)
-    session.execute(update(Event).where((Event.person_id == person) | told).values(detail=""))
-    session.execute(update(Pass).where(Pass.person_id == person).values(reason=WITHDRAWN))
+    discarded = (Event.kind == "discarded") & Event.image_id.in_(passed)
+    session.execute(update(Event).where((Event.person_id == person) | discarded).values(detail=""))
+    session.execute(update(Refusal).where(Refusal.person_id == person).values(reason=WITHDRAWN))
     session.execute(update(Finding).where(Finding.person_id == person).values(reason=""))
     log_event(session, "erased", now, person=person)
     return withdrawn
@@ -413,7 +402,7 @@ def reinstate(session: Session, person: int, now: float, *, by: int | None = Non
     They are judged by new answers alone: gold questions that they have not seen, or, once there are
     none, those whose answers no longer count.
     """
-    row = _locked(session, person)
+    row = locked_person(session, person)
     if row.state == "active":
         return
     _record_finding(session, person, "reinstated", row.reason, now, by)

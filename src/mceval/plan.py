@@ -18,13 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import InputError
+from discode.options import (
+    FRACTION,
+    NON_NEGATIVE,
+    POSITIVE,
+    SIZE,
+    Configurable,
+    Numbers,
+    option,
+)  # fmt: skip
 from mceval.rules import Rules
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Target:
+class Target(Configurable):
     """The benchmark that is wanted, and the people. The defaults are the paper's campaign.
 
     The paper gives 6,000 images, 81 people, 23 USD per hour and, from its user study, people's
@@ -32,42 +41,30 @@ class Target:
     comes near its 6,500 USD.
     """
 
-    domains: int = 6
-    images: int = 1000
-    """Per domain."""
-    workers: int = 81
-    accuracy: float = 0.942
-    spread: float = 0.03
-    """Standard deviation of the accuracy between people."""
-    hard: float = 0.0
-    """Share of images on which people can only guess."""
-    compare_seconds: float = 30.0
-    revise_seconds: float = 50.0
-    look_seconds: float = 0.0
-    """Time of a second look at a revision; 0 where there is none, as in the paper."""
-    pay_per_hour: float = 23.0
-    fee: float = 0.0
-    """A platform's share, on top of the pay."""
-    gold_rate: float = 0.0
-    """The share of gold questions among comparisons; they are paid as well."""
-
-    def __post_init__(self) -> None:
-        for name in ("domains", "images", "workers"):
-            value = getattr(self, name)
-            if not 1 <= value <= 10_000_000:
-                raise InputError(f"{name}={value} must be 1 or more")
-        if not 0.5 <= self.accuracy <= 1:
-            raise InputError(f"accuracy={self.accuracy} must be from 0.5 (a coin) to 1")
-        for name, high in (("spread", 0.5), ("hard", 1.0), ("gold_rate", 0.9), ("fee", 10.0)):
-            value = getattr(self, name)
-            if not 0 <= value <= high:
-                raise InputError(f"{name}={value} must be from 0 to {high:g}")
-        if not 0 <= self.look_seconds <= 1e6:
-            raise InputError(f"look_seconds={self.look_seconds} must be 0 or more")
-        for name in ("compare_seconds", "revise_seconds", "pay_per_hour"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise InputError(f"{name}={value} must be above 0")
+    domains: int = option(6, "how many domains", SIZE)
+    images: int = option(1000, "images per domain", SIZE)
+    workers: int = option(81, "how many people take part", SIZE)
+    accuracy: float = option(
+        0.942, "how often they choose right", Numbers("from 0.5 to 1", lambda x: 0.5 <= x <= 1)
+    )
+    spread: float = option(
+        0.03,
+        "standard deviation of it between people",
+        Numbers("0 to 0.5", lambda x: 0 <= x <= 0.5),
+    )
+    hard: float = option(0.0, "share of images on which people can only guess", FRACTION)
+    compare_seconds: float = option(30.0, "time of a comparison", POSITIVE)
+    revise_seconds: float = option(50.0, "time of a revision", POSITIVE)
+    look_seconds: float = option(
+        0.0, "time of a second look; 0: none, as in the paper", NON_NEGATIVE
+    )
+    pay_per_hour: float = option(23.0, "people's pay", POSITIVE)
+    fee: float = option(0.0, "a platform's share, on top of the pay", NON_NEGATIVE)
+    gold_rate: float = option(
+        0.0,
+        "share of gold questions among comparisons; they are paid as well",
+        Numbers("a number from 0 to 0.9", lambda x: 0 <= x <= 0.9),
+    )
 
 
 @dataclass(frozen=True)
@@ -115,14 +112,7 @@ def keep_probability(rules: Rules, accuracy: float, hard: float = 0.0) -> tuple[
 
 
 def make_plan(target: Target, rules: Rules, *, rounds: int = 100, seed: int = 0) -> Plan:
-    """Return what a target needs.
-
-    Args:
-        target: The benchmark that is wanted.
-        rules: The campaign's rules.
-        rounds: Simulated campaigns.
-        seed: The seed of the simulation.
-    """
+    """Return what a target needs, from so many simulated campaigns (``rounds``)."""
     if rounds < 1:
         raise InputError(f"rounds={rounds} must be 1 or more")
     if target.workers <= rules.people:

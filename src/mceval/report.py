@@ -1,21 +1,11 @@
-"""Summarise a campaign: progress and agreement by domain, work and pay by person, flags.
-
-What the organisers' page is built from (all take a session of :meth:`Database.read`):
-
-- here: :func:`domain_rows`, :func:`person_rows`, :func:`flag_rows` (every flag or skip with image,
-  person and reason), :func:`pass_warnings` (who passes on too many), :func:`side_rows` (left and
-  right), :func:`finding_rows` (decisions about people, with their evidence);
-- :func:`mceval.stalls.find_stalls`: what stands still, and the cure;
-- :mod:`mceval.organising`: ``restore``, ``take_down``, ``set_flag_aside``;
-- :mod:`mceval.people`: ``mark_careless``, ``reinstate``, ``revoke``, ``reissue``,
-  ``withdraw``; ``taken_back()`` is the condition that a skip or flag was taken back.
-"""
+"""Summarise a campaign: progress and agreement by domain, work and pay by person, flags."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 
 from sqlalchemy import func, select
@@ -26,18 +16,18 @@ from discode.stats import Interval, wilson
 from mceval.checks import Evidence
 from mceval.database import from_json, rules_of, settings_of
 from mceval.guide import FLAG_REASONS, SKIP_REASONS
-from mceval.people import dealt_with, passes_of, taken_back, work_record
+from mceval.people import dealt_with, refusals_of, taken_back, work_record
 from mceval.quality import fleiss_kappa, krippendorff_alpha
 from mceval.rules import verdict
-from mceval.states import pass_counts
+from mceval.states import answer_counts, refusal_counts
 from mceval.tables import (
     Answer,
     Domain,
     Finding,
     Image,
-    Pass,
-    PassVoid,
     Person,
+    Refusal,
+    RefusalVoid,
     Slot,
     Void,
 )  # fmt: skip
@@ -49,27 +39,27 @@ class DomainRow:
 
     name: str
     quota: int
-    states: dict[str, int] = field(default_factory=dict)
-    judged: int = 0
+    states: Counter[str]
+    judged: int
     """Images with all their votes."""
-    no_consensus: Interval = field(default_factory=lambda: wilson(0, 0))
+    no_consensus: Interval
     """The share of judged images without consensus."""
-    kappa: float = float("nan")
-    alpha: float = float("nan")
-    decided: int = 0
+    kappa: float
+    alpha: float
+    decided: int
     """Images with all their votes, or discarded by people before they had them."""
-    discard: Interval = field(default_factory=lambda: wilson(0, 0))
+    discard: Interval
     """The share of decided images that people discarded: without consensus, skipped, flagged."""
-    discarded: dict[str, int] = field(default_factory=dict)
+    discarded: Counter[str]
     """Discarded images by why (:data:`~mceval.tables.DISCARDED_BY`)."""
-    skips: int = 0
-    flags: int = 0
+    skips: int
+    flags: int
     """Skips and flags that count."""
 
     @property
     def done(self) -> int:
         """Images that are finished."""
-        return self.states.get("done", 0)
+        return self.states["done"]
 
 
 @dataclass(frozen=True)
@@ -98,57 +88,44 @@ class PersonRow:
 def domain_rows(session: Session) -> list[DomainRow]:
     """Return the domains, and a last row "all" where there are several."""
     rules = rules_of(session)
-    states: dict[int | None, dict[str, int]] = defaultdict(dict)
-    for domain, state, count in session.execute(
-        select(Image.domain_id, Image.state, func.count()).group_by(Image.domain_id, Image.state)
-    ).all():
-        states[domain][state] = count
-    full: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
-    for image, domain, votes in votes_by_image(session):
-        if len(votes) == rules.people:
-            full[domain][image] = votes.count(0), votes.count(1)
-    gone: dict[int | None, dict[int, str]] = defaultdict(dict)
-    for image, domain, why in session.execute(
-        select(Image.id, Image.domain_id, Image.discarded_by).where(Image.state == "discarded")
-    ).all():
-        gone[domain][image] = str(why)
-    passes: dict[int | None, Counter[str]] = defaultdict(Counter)
-    for domain, kind, count in session.execute(
-        select(Image.domain_id, Pass.kind, func.count())
-        .join(Pass, Pass.image_id == Image.id)
-        .where(pass_counts())
-        .group_by(Image.domain_id, Pass.kind)
-    ).all():
-        passes[domain][kind] = count
-    rows = []
+    every = session.execute(
+        select(Image.id, Image.domain_id, Image.state, Image.discarded_by)
+    ).all()
+    full = {
+        image: (domain, (votes.count(0), votes.count(1)))
+        for image, domain, votes in votes_by_image(session)
+        if len(votes) == rules.people
+    }
+    passed = session.execute(
+        select(Image.domain_id, Refusal.kind)
+        .join(Refusal, Refusal.image_id == Image.id)
+        .where(refusal_counts())
+    ).all()
 
-    def row(name: str, quota: int, ids: Sequence[int]) -> None:
-        found, said, why = Counter[str](), Counter[str](), Counter[str]()
-        for one in ids:
-            found.update(states[one])
-            said.update(passes[one])
-            why.update(gone[one].values())
-        whole = [pair for one in ids for pair in full[one].values()]
-        split = sum(verdict(rules, [0] * a + [1] * b).state == "split" for a, b in whole)
-        by_people = {
-            image for one in ids for image, word in gone[one].items() if word != "captions"
+    def row(name: str, quota: int, ids: Sequence[int]) -> DomainRow:
+        images = [image for image in every if image.domain_id in ids]
+        reasons = {
+            image.id: str(image.discarded_by) for image in images if image.state == "discarded"
         }
-        decided = by_people.union(*(full[one] for one in ids))
-        rows.append(
-            DomainRow(
-                name, quota, dict(found), len(whole), wilson(split, len(whole)),
-                fleiss_kappa(whole) if rules.people > 1 and whole else float("nan"),
-                krippendorff_alpha(whole) if whole else float("nan"),
-                len(decided), wilson(len(by_people), len(decided)), dict(why),
-                said["skip"], said["flag"],
-            )
+        by_people = {image for image, why in reasons.items() if why != "captions"}
+        judged = {image: pair for image, (domain, pair) in full.items() if domain in ids}
+        pairs, decided = list(judged.values()), len(by_people.union(judged))
+        split = sum(verdict(rules, [0] * a + [1] * b).state == "split" for a, b in pairs)
+        passes = Counter(kind for domain, kind in passed if domain in ids)
+        return DomainRow(
+            name, quota, Counter(image.state for image in images), len(pairs),
+            wilson(split, len(pairs)),
+            fleiss_kappa(pairs) if rules.people > 1 and pairs else float("nan"),
+            krippendorff_alpha(pairs) if pairs else float("nan"),
+            decided, wilson(len(by_people), decided), Counter(reasons.values()), passes["skip"],
+            passes["flag"],
         )  # fmt: skip
 
     domains = session.scalars(select(Domain).order_by(Domain.id)).all()
-    for one in domains:
-        row(one.name, one.quota, [one.id])
+    rows = [row(domain.name, domain.quota, [domain.id]) for domain in domains]
     if len(domains) > 1:
-        row("all", sum(one.quota for one in domains), [one.id for one in domains])
+        quota = sum(domain.quota for domain in domains)
+        rows.append(row("all", quota, [domain.id for domain in domains]))
     return rows
 
 
@@ -166,14 +143,14 @@ def quota_notes(rows: Sequence[DomainRow]) -> list[str]:
     return notes
 
 
-def pass_reasons(session: Session, kind: str) -> dict[str, int]:
+def refusal_reasons(session: Session, kind: str) -> dict[str, int]:
     """Return how often people gave each reason for a skip or flag that counts.
 
     What they added in their own words is left out: it may be about somebody.
     """
-    rows = session.scalars(select(Pass.reason).where(Pass.kind == kind, pass_counts())).all()
-    known = {*(one for reasons in SKIP_REASONS.values() for one in reasons), *FLAG_REASONS}
-    words = (reason.partition(":")[0] for reason in rows)
+    reasons = select(Refusal.reason).where(Refusal.kind == kind, refusal_counts())
+    known = {*chain(*SKIP_REASONS.values()), *FLAG_REASONS}
+    words = (reason.partition(":")[0] for reason in session.scalars(reasons))
     return dict(sorted(Counter(word if word in known else "Other" for word in words).items()))
 
 
@@ -186,12 +163,12 @@ def votes_by_image(session: Session) -> list[tuple[int, int, list[int]]]:
         .where(Slot.kind == "compare", Slot.state == "answered")
         .order_by(Image.id, Answer.id)
     ).all()
-    found: dict[int, tuple[int, int, list[int]]] = {}
+    images: dict[int, tuple[int, int, list[int]]] = {}
     for image, domain, choice in rows:
         if domain is None or choice is None:
             raise StoreError(f"image {image} has a vote without a choice or a domain")
-        found.setdefault(image, (image, domain, []))[2].append(choice)
-    return list(found.values())
+        images.setdefault(image, (image, domain, []))[2].append(choice)
+    return list(images.values())
 
 
 def person_rows(session: Session) -> list[PersonRow]:
@@ -206,16 +183,15 @@ def person_rows(session: Session) -> list[PersonRow]:
             votes[answer.image_id].append(answer)
     rows = []
     for person in session.scalars(select(Person).order_by(Person.id)).all():
-        mine = work[person.id]
-        seconds = [worked_seconds(a.seconds, a.worked, settings.lease_seconds) for a in mine]
+        answers = work[person.id]
+        seconds = [worked_seconds(a.seconds, a.worked, settings.lease_seconds) for a in answers]
         hours = sum(seconds) / 3600
-        shared, agreed = _with_others(person.id, mine, votes)
         record = work_record(session, person.id)
         row = PersonRow(
-            person.id, person.name, person.role, person.state, person.reason, len(mine),
-            sum(answer.id in void for answer in mine), hours, hours * settings.pay_per_hour,
-            median(seconds) if seconds else float("nan"),
-            record.gold, record.right, record.quick, shared, agreed,
+            person.id, person.name, person.role, person.state, person.reason, len(answers),
+            sum(answer.id in void for answer in answers), hours, hours * settings.pay_per_hour,
+            median(seconds) if seconds else float("nan"), record.gold, record.right, record.quick,
+            *_with_others(person.id, answers, votes),
         )  # fmt: skip
         rows.append(row)
     return rows
@@ -230,10 +206,10 @@ def worked_seconds(seconds: float, worked: float | None, lease: float) -> float:
 
 
 def _with_others(
-    person: int, mine: Sequence[Answer], votes: dict[int, list[Answer]]
+    person: int, answers: Sequence[Answer], votes: dict[int, list[Answer]]
 ) -> tuple[int, int]:
     shared = agreed = 0
-    for answer in mine:
+    for answer in answers:
         others = [vote.choice for vote in votes[answer.image_id] if vote.person_id != person]
         if answer.kind == "compare" and 2 * others.count(1) != len(others):
             shared += 1
@@ -260,37 +236,34 @@ class FlagRow:
     reason: str
     created: float
     set_aside: str
-    """"" if it counts; otherwise the reason of its :class:`~mceval.tables.PassVoid`."""
+    """"" if it counts; otherwise the reason of its :class:`~mceval.tables.RefusalVoid`."""
 
 
 def flag_rows(session: Session, *, kind: str = "flag", image: int | None = None) -> list[FlagRow]:
     """Return all flags, or skips, the newest first."""
-    void: dict[int, str] = {}
-    for number, why in session.execute(
-        select(PassVoid.pass_id, PassVoid.reason).order_by(PassVoid.id)
-    ).all():
-        void[number] = why
+    voids = select(RefusalVoid.pass_id, RefusalVoid.reason).order_by(RefusalVoid.id)
+    void = dict(session.execute(voids).all())
     query = (
-        select(Pass, Image.source, Image.state, Domain.name, Person.name)
-        .join(Image, Image.id == Pass.image_id)
+        select(Refusal, Image.source, Image.state, Domain.name, Person.name)
+        .join(Image, Image.id == Refusal.image_id)
         .join(Domain, Domain.id == Image.domain_id, isouter=True)
-        .join(Person, Person.id == Pass.person_id)
-        .where(Pass.kind == kind)
-        .order_by(Pass.id.desc())
+        .join(Person, Person.id == Refusal.person_id)
+        .where(Refusal.kind == kind)
+        .order_by(Refusal.id.desc())
     )
     if image is not None:
-        query = query.where(Pass.image_id == image)
+        query = query.where(Refusal.image_id == image)
     return [
         FlagRow(
-            said.id, kind, said.image_id, domain or "", source, state, said.person_id, name,
-            said.reason, said.created, void.get(said.id, ""),
+            row.id, kind, row.image_id, domain or "", source, state, row.person_id, name,
+            row.reason, row.created, void.get(row.id, ""),
         )
-        for said, source, state, domain, name in session.execute(query).all()
+        for row, source, state, domain, name in session.execute(query).all()
     ]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class PassWarning:
+class RefusalWarning:
     """Somebody who flagged or skipped more than the campaign's limit."""
 
     person: int
@@ -310,19 +283,20 @@ class PassWarning:
         )
 
 
-def pass_warnings(session: Session) -> list[PassWarning]:
+def refusal_warnings(session: Session) -> list[RefusalWarning]:
     """Return who flagged or skipped beyond the limit and is still active."""
-    limit = select(PassVoid.id).where(PassVoid.pass_id == Pass.id, PassVoid.reason == "limit")
+    void = select(RefusalVoid.id).where(RefusalVoid.pass_id == Refusal.id)
+    limit = void.where(RefusalVoid.reason == "limit")
     rows = session.execute(
-        select(Person.id, Person.name, Pass.kind, func.count())
-        .join(Pass, Pass.person_id == Person.id)
+        select(Person.id, Person.name, Refusal.kind, func.count())
+        .join(Refusal, Refusal.person_id == Person.id)
         .where(Person.state == "active", limit.exists(), ~taken_back())
-        .group_by(Person.id, Person.name, Pass.kind)
-        .order_by(Person.id, Pass.kind)
+        .group_by(Person.id, Person.name, Refusal.kind)
+        .order_by(Person.id, Refusal.kind)
     ).all()
     return [
-        PassWarning(
-            person, name, kind, passes_of(session, person, kind), beyond,
+        RefusalWarning(
+            person, name, kind, refusals_of(session, person, kind), beyond,
             dealt_with(session, person),
         )
         for person, name, kind, beyond in rows
@@ -342,22 +316,20 @@ class SideRow:
 
 def side_rows(session: Session) -> list[SideRow]:
     """Return the share of left choices, by person and in all, among comparisons that count."""
-    void = select(Void.answer_id).where(Void.answer_id == Answer.id)
     rows = session.execute(
         select(Person.id, Person.name, Answer.choice, Answer.swapped)
         .join(Person, Person.id == Answer.person_id)
-        .where(Answer.choice.is_not(None), Answer.kind != "look", ~void.exists())
+        .where(Answer.choice.is_not(None), Answer.kind != "look", answer_counts())
         .order_by(Person.id)
     ).all()
     sides: dict[tuple[int, str], list[bool]] = defaultdict(list)
     for person, name, choice, swapped in rows:
         sides[person, name].append(choice == int(swapped))  # swapped: the second is on the left
-    found = [
+    everybody = [left for choices in sides.values() for left in choices]
+    return [
         SideRow(person, name, len(left), wilson(sum(left), len(left)))
-        for (person, name), left in sides.items()
+        for (person, name), left in (*sides.items(), ((None, "all"), everybody))
     ]
-    every = [one for left in sides.values() for one in left]
-    return [*found, SideRow(None, "all", len(every), wilson(sum(every), len(every)))]
 
 
 @dataclass(frozen=True)
@@ -379,7 +351,7 @@ def finding_rows(session: Session, person: int | None = None) -> list[FindingRow
     query = select(Finding).order_by(Finding.id)
     if person is not None:
         query = query.where(Finding.person_id == person)
-    names = {row[0]: row[1] for row in session.execute(select(Person.id, Person.name)).all()}
+    names = dict(session.execute(select(Person.id, Person.name)).all())
     return [
         FindingRow(
             row.person_id, row.kind, row.reason, names.get(row.organiser_id or 0, ""),
@@ -401,13 +373,13 @@ class SecondLooks:
 
 def second_looks(session: Session) -> SecondLooks:
     """Return how many revisions were accepted, rejected, or wait for a second look."""
-    rows = session.execute(
+    looks = (
         select(Answer.choice, func.count())
         .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
         .where(Slot.kind == "look", Slot.state == "answered")
         .group_by(Answer.choice)
-    ).all()
-    count = {row[0]: row[1] for row in rows}
+    )
+    count = dict(session.execute(looks).all())
     waiting = session.scalar(
         select(func.count()).where(Slot.kind == "look", Slot.state.in_(("open", "leased")))
     )
@@ -431,7 +403,7 @@ def task_timings(session: Session) -> Timings:
     over the answers that count. Careless people's answers are left out, and so are second looks.
     """
     longest = settings_of(session).lease_seconds
-    void = {row[0]: row[1] for row in session.execute(select(Void.answer_id, Void.reason)).all()}
+    void = dict(session.execute(select(Void.answer_id, Void.reason)).all())
     seconds = {False: 0.0, True: 0.0}
     counts: Counter[bool] = Counter()
     for number, kind, took, worked in session.execute(

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from discode.errors import InputError
+from discode.options import Configurable, Numbers, option
 
 CRITERIA = ("relevance", "descriptiveness", "correctness", "fluency")
 """What captions are compared by; one overall preference is recorded, as in the paper."""
@@ -23,8 +24,13 @@ CONSENSUS = ("all", "majority")
 REVISE = ("always", "agreed")
 
 
+def _upwards(low: int) -> Numbers:
+    text = f"a whole number from {low} to 1000"
+    return Numbers(text, lambda x: low <= x <= 1000, whole=True)
+
+
 @dataclass(frozen=True)
-class Rules:
+class Rules(Configurable):
     """The rules of a campaign.
 
     The defaults of people, consensus (as we read it), writers and revise are the paper's; of flags,
@@ -36,40 +42,31 @@ class Rules:
     discode.errors.InputError: a majority needs an odd number of people, not 2
     """
 
-    seed: int = 0
-    people: int = 3
-    """How many people compare the two candidates of an image."""
-    consensus: str = "all"
-    """"all": one who disagrees discards the image; "majority": more than half decide."""
-    writers: int = 4
-    """Candidates that an image must have before people see it."""
-    revise: str = "always"
-    """"always": any time, as in the paper; "agreed": only once people agree, which is cheaper."""
-    flags: int = 2
-    """An image flagged by this many people is discarded."""
-    skips: int = 5
-    """An image skipped by this many people is discarded; 0: nobody may skip."""
-    second_look: bool = False
-    """A revision counts once another person has accepted it."""
-    near: int | None = 6
-    """Images whose hashes differ in so many of 256 bits are the same; -1: no comparison. ``None``
-    in a campaign of an earlier version, which did not keep it."""
+    seed: int = option(
+        0, "seed of every draw", Numbers("a whole number", lambda x: True, whole=True)
+    )
+    people: int = option(3, "how many people compare the two candidates of an image", _upwards(1))
+    consensus: str = option("all", "who must agree, else the image is discarded", *CONSENSUS)
+    writers: int = option(4, "candidates an image must have before people see it", _upwards(3))
+    revise: str = option(
+        "always", "when: always, as in the paper, or once people agreed, which is cheaper", *REVISE
+    )
+    flags: int = option(2, "an image flagged by this many people is discarded", _upwards(1))
+    skips: int = option(5, "an image skipped by this many is discarded; 0: no skips", _upwards(0))
+    second_look: bool = option(
+        False, "a revision counts once another person has accepted it", True, False
+    )
+    # None in a campaign of an earlier version, which did not keep it.
+    near: int | None = option(
+        6,
+        "images whose hashes differ in so many of 256 bits are the same; -1: no comparison",
+        Numbers("a whole number from -1 to 64", lambda x: -1 <= x <= 64, whole=True),
+        None,
+    )
 
     def __post_init__(self) -> None:
-        for name, low in (("people", 1), ("writers", 3), ("flags", 1), ("skips", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= 1000:
-                raise InputError(f"{name}={value!r} must be a whole number from {low} to 1000")
-        if not isinstance(self.second_look, bool):
-            raise InputError(f"second_look={self.second_look!r} must be true or false")
-        if self.near is not None and not -1 <= self.near <= 64:
-            raise InputError(f"near={self.near} must be from 0 to 64 bits, or -1 for no comparison")
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool):
-            raise InputError(f"seed={self.seed!r} must be a whole number")
-        for name, allowed in (("consensus", CONSENSUS), ("revise", REVISE)):
-            value = getattr(self, name)
-            if value not in allowed:
-                raise InputError(f"{name}={value!r} is not allowed; allowed: {', '.join(allowed)}")
+        """Check the options, and that a majority can be had."""
+        super().__post_init__()
         if self.consensus == "majority" and self.people % 2 == 0:
             raise InputError(f"a majority needs an odd number of people, not {self.people}")
 
@@ -118,7 +115,7 @@ def draw_captions(rules: Rules, digest: str, captions: Mapping[str, str]) -> Dra
     Draw(reference='b', pair=('a', 'd'))
     """
     drawn: dict[str, str] = {}
-    for writer in sorted(captions, key=lambda one: random_bits(rules.seed, "draw", digest, one)):
+    for writer in sorted(captions, key=lambda name: random_bits(rules.seed, "draw", digest, name)):
         drawn.setdefault(normalized(captions[writer]), writer)
     if len(drawn) < 3:
         return None

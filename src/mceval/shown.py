@@ -100,26 +100,26 @@ def _clean_jpeg(data: bytes, turned: int) -> bytes:
     if not jfif:
         parts.append(exif)
     while True:
-        found = _MARKER.search(data, place)
-        if found is None:  # cut short: the decoder shows what there is
+        match = _MARKER.search(data, place)
+        if match is None:  # cut short: the decoder shows what there is
             parts.append(data[place:])
             return b"".join(parts)
-        marker = found[1][0]
-        parts.append(data[place : found.start()])  # within a scan: its coded pixels
+        marker = match[1][0]
+        parts.append(data[place : match.start()])  # within a scan: its coded pixels
         if marker == 0xD9:
             return b"".join([*parts, b"\xff\xd9"])
         if marker in (0x01, 0xD8):
             raise ImageError("a JPEG within a JPEG")
-        start = found.end()
+        start = match.end()
         (length,) = struct.unpack_from(">H", data, start)
         place = start + length
         body = data[start + 2 : place]
-        kept = not (0xE0 <= marker <= 0xEF or marker == 0xFE)
-        kept |= marker == 0xE0 and body.startswith(b"JFIF\0")
-        kept |= marker == 0xE2 and body.startswith(b"ICC_PROFILE\0")
-        kept |= marker == 0xEE and body.startswith(b"Adobe")
-        if kept:
-            parts.append(b"\xff" + found[1] + data[start:place])
+        keep = not (0xE0 <= marker <= 0xEF or marker == 0xFE)
+        keep |= marker == 0xE0 and body.startswith(b"JFIF\0")
+        keep |= marker == 0xE2 and body.startswith(b"ICC_PROFILE\0")
+        keep |= marker == 0xEE and body.startswith(b"Adobe")
+        if keep:
+            parts.append(b"\xff" + match[1] + data[start:place])
         if jfif:
             parts.append(exif)
             jfif = False

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, false, func, select, update
 from sqlalchemy.orm import Session
@@ -22,8 +21,8 @@ from mceval.tables import (
     Domain,
     Event,
     Image,
-    Pass,
-    PassVoid,
+    Refusal,
+    RefusalVoid,
     Ruling,
     Slot,
     Void,
@@ -48,12 +47,8 @@ def log_event(
     session.add(Event(kind=kind, created=now, person_id=person, image_id=image, detail=detail))
 
 
-def prepare_images(session: Session, now: float) -> int:
-    """Draw the captions of every image that has them all, then fill all quotas.
-
-    Returns:
-        For how many images captions were drawn.
-    """
+def prepare_images(session: Session, now: float) -> None:
+    """Draw the captions of every image that has them all, then fill all quotas."""
     rules = rules_of(session)
     waiting = (
         select(Image)
@@ -63,30 +58,26 @@ def prepare_images(session: Session, now: float) -> int:
         .having(func.count() >= rules.writers)
         .order_by(Image.id)
     )
-    drawn = 0
     for image in session.scalars(waiting).all():
         rows = session.scalars(select(Candidate).where(Candidate.image_id == image.id)).all()
         by_writer = {row.writer: row for row in rows}
-        found = draw_captions(rules, image.digest, {w: row.text for w, row in by_writer.items()})
-        if found is None:
+        draw = draw_captions(rules, image.digest, {w: row.text for w, row in by_writer.items()})
+        if draw is None:
             image.state, image.discarded_by = "discarded", "captions"
             image.reason = "fewer than three of its captions differ"
             log_event(session, "discarded", now, image=image.id, detail=image.reason)
             continue
-        image.revised = by_writer[found.reference].id
-        image.first, image.second = (by_writer[writer].id for writer in found.pair)
-        drawn += 1
+        image.revised = by_writer[draw.reference].id
+        image.first, image.second = (by_writer[writer].id for writer in draw.pair)
     session.flush()
     for domain in session.scalars(select(Domain.id).order_by(Domain.id)).all():
         fill_quota(session, domain, rules, now)
-    return drawn
 
 
 def reset_unseen(session: Session, image_id: int) -> bool:
     """Return an image to the pool as if its captions were not drawn, unless somebody has seen it.
 
-    Returns:
-        Whether nobody has, by the log: then its captions may still change.
+    Returns whether nobody has, by the log: then its captions may still change.
     """
     slots = select(Slot).where(Slot.image_id == image_id).order_by(Slot.id)
     session.scalars(slots.with_for_update(key_share=True)).all()  # nobody takes one meanwhile
@@ -106,61 +97,33 @@ def reset_unseen(session: Session, image_id: int) -> bool:
     return True
 
 
-def log_exported(session: Session, now: float) -> None:
-    """Log that the open tasks were written for a crowd platform: people may see them there."""
-    shown = (
-        select(Image.id)
-        .join(Slot, Slot.image_id == Image.id)
-        .where(Image.state == "active", Slot.state == "open")
-        .distinct()
-    )
-    for image in session.scalars(shown.order_by(Image.id)).all():
-        log_event(session, "exported", now, image=image)
-
-
-def votes_of(session: Session, image: int) -> list[int]:
-    """Return the choices that count, in the order they were made."""
-    return _votes(_counting(session, image))
-
-
-@dataclass(frozen=True)
-class _Counting:
-    """An answer that counts, with its slot."""
-
-    slot: int
-    kind: str
-    number: int
-    answer: int
-    choice: int | None
-    text: str | None
-
-
-def _counting(session: Session, image: int) -> list[_Counting]:
-    """Return the answers that count, in the order they were made."""
+def _counting(session: Session, image: int) -> list[tuple[Answer, int]]:
+    """Return the answers that count, in the order they were made, with their slots' numbers."""
     rows = session.execute(
-        select(Slot.id, Slot.kind, Slot.number, Answer.id, Answer.choice, Answer.text)
-        .join(Answer, (Answer.slot_id == Slot.id) & (Answer.round == Slot.round))
+        select(Answer, Slot.number)
+        .join(Slot, (Answer.slot_id == Slot.id) & (Answer.round == Slot.round))
         .where(Slot.image_id == image, Slot.kind.in_(WORK_KINDS), Slot.state == "answered")
         .order_by(Answer.id)
-    ).all()
-    return [_Counting(*row) for row in rows]
+    )
+    return [(answer, number) for answer, number in rows]
 
 
-def _votes(counting: Sequence[_Counting]) -> list[int]:
-    return [one.choice for one in counting if one.kind == "compare" and one.choice is not None]
+def _votes(counting: Sequence[tuple[Answer, int]]) -> list[int]:
+    votes = (answer.choice for answer, _ in counting if answer.kind == "compare")
+    return [choice for choice in votes if choice is not None]
 
 
 def _without_outdated(
-    session: Session, image: int, counting: Sequence[_Counting], now: float
-) -> list[_Counting]:
+    session: Session, image: int, counting: Sequence[tuple[Answer, int]], now: float
+) -> list[tuple[Answer, int]]:
     """Return the answers that count without looks at a text that is gone, which go back.
 
     Its revision was taken back, or put back in the queue: also who holds such a look loses it,
     since the next revision is one that they have not seen.
     """
-    revised = {one.number for one in counting if one.kind == "revise"}
-    outdated = [one for one in counting if one.kind == "look" and one.number not in revised]
-    session.add_all(Void(answer_id=one.answer, reason="outdated", created=now) for one in outdated)
+    revised = {number for answer, number in counting if answer.kind == "revise"}
+    outdated = {a.id for a, number in counting if a.kind == "look" and number not in revised}
+    session.add_all(Void(answer_id=a, reason="outdated", created=now) for a in outdated)
     gone = session.scalars(
         select(Slot)
         .where(Slot.image_id == image, Slot.kind == "look", Slot.number.not_in(revised))
@@ -169,21 +132,21 @@ def _without_outdated(
     ).all()
     for slot in gone:
         return_slot(session, slot)
-    return [one for one in counting if one not in outdated]
+    return [(answer, number) for answer, number in counting if answer.id not in outdated]
 
 
 def _reference(
-    rules: Rules, counting: Sequence[_Counting]
+    rules: Rules, counting: Sequence[tuple[Answer, int]]
 ) -> tuple[str | None, tuple[str, int] | None]:
     """Return the reference, or the task that is next on the way to it: its kind and number.
 
     With a second look, the reference is the first revision that somebody accepted; a rejected one
     is followed by another person's.
     """
-    revised = {one.number: one.text for one in counting if one.kind == "revise"}
+    revised = {number: answer.text for answer, number in counting if answer.kind == "revise"}
     if not rules.second_look:
         return (revised[0], None) if revised else (None, ("revise", 0))
-    looks = {one.number: one.choice for one in counting if one.kind == "look"}
+    looks = {number: answer.choice for answer, number in counting if answer.kind == "look"}
     accepted = sorted(number for number, choice in looks.items() if choice == 1)
     if accepted:
         return revised[accepted[0]], None
@@ -202,24 +165,24 @@ def settle_image(session: Session, image_id: int, now: float) -> None:
     if rules.second_look:
         counting = _without_outdated(session, image_id, counting, now)
     votes, (reference, step) = _votes(counting), _reference(rules, counting)
-    found = verdict(rules, votes)
+    result = verdict(rules, votes)
     before = image.state
-    image.preference, image.reference = found.choice, reference
+    image.preference, image.reference = result.choice, reference
     image.discarded_by, image.reason = (
         _taken_down(session, image_id)
         or _dropped(session, image_id, rules)
-        or _split(found, votes)
+        or _split(result, votes)
         or (None, "")
     )
     if image.discarded_by:
         image.state = "discarded"
-    elif found.state == "agreed" and reference is not None:
+    elif result.state == "agreed" and reference is not None:
         image.state = "done"
     elif before in ("done", "discarded"):
         image.state = "active" if _has_slot(session, image_id) else "pool"
     steps = rules.revise == "agreed" or rules.second_look
     if image.state != before or image.state != "active" or steps:
-        _open_slots(session, image, rules, found, step)  # otherwise they are open, or somebody's
+        _open_slots(session, image, rules, result, step)  # otherwise they are open, or somebody's
     if image.state != before:
         log_event(session, image.state, now, image=image_id, detail=image.reason)
         session.flush()
@@ -230,8 +193,8 @@ def settle_image(session: Session, image_id: int, now: float) -> None:
             fill_quota(session, image.domain_id, rules, now)
 
 
-def _split(found: Verdict, votes: Sequence[int]) -> tuple[str, str] | None:
-    if found.state != "split":
+def _split(result: Verdict, votes: Sequence[int]) -> tuple[str, str] | None:
+    if result.state != "split":
         return None
     counts = sorted(Counter(votes).values(), reverse=True)
     return "no_consensus", "no consensus: " + " to ".join(map(str, counts))
@@ -240,30 +203,37 @@ def _split(found: Verdict, votes: Sequence[int]) -> tuple[str, str] | None:
 def _dropped(session: Session, image: int, rules: Rules) -> tuple[str, str] | None:
     """Return why people want an image gone: the value of ``discarded_by``, and in words."""
     rows = session.execute(
-        select(Pass.kind, Pass.person_id, Pass.reason)
-        .where(Pass.image_id == image, pass_counts())
-        .order_by(Pass.id)
+        select(Refusal.kind, Refusal.person_id, Refusal.reason)
+        .where(Refusal.image_id == image, refusal_counts(), ~not_loaded())
+        .order_by(Refusal.id)
     ).all()
     for kind, limit, word in (("flag", rules.flags, "flagged"), ("skip", rules.skips, "skipped")):
-        said = {
-            person: reason
-            for k, person, reason in rows
-            if k == kind and not reason.startswith(NOT_LOADED)
-        }
-        if limit and len(said) >= limit:
-            reasons = "; ".join(dict.fromkeys(said.values()))
-            return word, f"{word} by {len(said)} people: {reasons}"
+        by_person = {person: reason for k, person, reason in rows if k == kind}
+        if limit and len(by_person) >= limit:
+            reasons = "; ".join(dict.fromkeys(by_person.values()))
+            return word, f"{word} by {len(by_person)} people: {reasons}"
     return None
 
 
-def pass_counts() -> ColumnElement[bool]:
+def answer_counts() -> ColumnElement[bool]:
+    """Return the condition that an answer counts."""
+    return ~select(Void.answer_id).where(Void.answer_id == Answer.id).exists()
+
+
+def held_slots(session: Session, person: int) -> Sequence[Slot]:
+    """Return the slots that a person holds, locked: one at most, by the database's word."""
+    query = select(Slot).where(Slot.person_id == person, Slot.state == "leased")
+    return session.scalars(query.with_for_update(key_share=True)).all()
+
+
+def refusal_counts() -> ColumnElement[bool]:
     """Return the condition that a skip or flag counts."""
-    return ~select(PassVoid.id).where(PassVoid.pass_id == Pass.id).exists()
+    return ~select(RefusalVoid.id).where(RefusalVoid.pass_id == Refusal.id).exists()
 
 
 def not_loaded() -> ColumnElement[bool]:
     """Return the condition that a flag says that the image did not load."""
-    return Pass.reason.startswith(NOT_LOADED)
+    return Refusal.reason.startswith(NOT_LOADED)
 
 
 def _taken_down(session: Session, image: int) -> tuple[str, str] | None:
@@ -277,12 +247,12 @@ def _taken_down(session: Session, image: int) -> tuple[str, str] | None:
 
 
 def _has_slot(session: Session, image: int, kind: str = "compare", number: int = 0) -> bool:
-    found = select(Slot.id).where(Slot.image_id == image, Slot.kind == kind, Slot.number == number)
-    return session.scalar(found) is not None
+    slot = select(Slot.id).where(Slot.image_id == image, Slot.kind == kind, Slot.number == number)
+    return session.scalar(slot) is not None
 
 
 def _open_slots(
-    session: Session, image: Image, rules: Rules, found: Verdict, step: tuple[str, int] | None
+    session: Session, image: Image, rules: Rules, result: Verdict, step: tuple[str, int] | None
 ) -> None:
     """Open the slots of an active image, close those of any other; leases are left alone.
 
@@ -291,7 +261,7 @@ def _open_slots(
     wanted: ColumnElement[bool] = false()
     if image.state == "active":
         wanted = Slot.kind == "compare"
-        if step is not None and (rules.revise == "always" or found.state == "agreed"):
+        if step is not None and (rules.revise == "always" or result.state == "agreed"):
             kind, number = step
             wanted |= (Slot.kind == kind) & (Slot.number == number)
             if rules.second_look and not _has_slot(session, image.id, kind, number):
@@ -299,13 +269,13 @@ def _open_slots(
                 session.flush()
     # Statements with a condition, not rows read and written back: a slot that somebody takes at
     # this moment must stay theirs.
-    mine = (
+    slots = (
         update(Slot)
         .where(Slot.image_id == image.id, Slot.kind.in_(WORK_KINDS))
         .execution_options(synchronize_session=False)
     )
-    session.execute(mine.where(Slot.state == "closed", wanted).values(state="open"))
-    session.execute(mine.where(Slot.state == "open", ~wanted).values(state="closed"))
+    session.execute(slots.where(Slot.state == "closed", wanted).values(state="open"))
+    session.execute(slots.where(Slot.state == "open", ~wanted).values(state="closed"))
 
 
 def fill_quota(session: Session, domain_id: int, rules: Rules, now: float) -> None:
@@ -355,7 +325,7 @@ def _room(session: Session, domain: Domain) -> tuple[int, int, int]:
         .where(Image.domain_id == domain.id, Image.state.in_(("done", "active")))
         .group_by(Image.state)
     )
-    counts = {row[0]: row[1] for row in session.execute(counted)}
+    counts = dict(session.execute(counted).all())
     done, active = counts.get("done", 0), counts.get("active", 0)
     return domain.quota - done - active, done, active
 
@@ -371,8 +341,8 @@ def _activate(session: Session, image: Image, rules: Rules, now: float) -> None:
             )
         session.flush()
     counting = _counting(session, image.id)
-    found = verdict(rules, _votes(counting))
-    _open_slots(session, image, rules, found, _reference(rules, counting)[1])
+    result = verdict(rules, _votes(counting))
+    _open_slots(session, image, rules, result, _reference(rules, counting)[1])
 
 
 def return_slot(session: Session, slot: Slot) -> None:

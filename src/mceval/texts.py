@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 from discode.errors import InputError
 from mceval.rules import normalized
@@ -17,11 +18,20 @@ def check_text(text: str | None, what: str) -> str:
         raise InputError(f"{what} must be a text with something in it")
     if len(text) > LONGEST:
         raise InputError(f"{what} must be at most {LONGEST} characters, not {len(text)}")
-    made = " ".join(text.split())
-    bad = next(filter(_is_unsafe, made), None)
+    spaced = " ".join(text.split())
+    bad = next(filter(_is_unsafe, spaced), None)
     if bad is not None:
         raise InputError(f"{what} holds an invalid character: U+{ord(bad):04X}")
-    return made
+    return spaced
+
+
+def first_few(names: Sequence[str]) -> str:
+    """Return up to five names, and that there are more.
+
+    >>> first_few("abcdef")
+    'a, b, c, d, e, ...'
+    """
+    return ", ".join([*names[:5], *(["..."] if len(names) > 5 else [])])
 
 
 def drop_unsafe(text: str) -> str:
@@ -63,12 +73,9 @@ def check_label(name: str, what: str) -> str:
 
 
 def check_revision(text: str | None, caption: str, *, unchanged: bool) -> str:
-    """Return a revised caption, or raise and say what is wrong with it.
+    """Return a revision of a caption, or raise and say what is wrong with it.
 
-    Args:
-        text: What the person sent.
-        caption: What they were given.
-        unchanged: Whether they say that the caption is right as it is.
+    ``unchanged`` is whether the person says that the caption is right as it is.
 
     >>> check_revision("a dog", "a dog", unchanged=True)
     'a dog'
@@ -77,17 +84,17 @@ def check_revision(text: str | None, caption: str, *, unchanged: bool) -> str:
         ...
     discode.errors.InputError: a revised caption must be a sentence or a phrase, not 'x'
     """
-    made = check_text(text, "a revised caption")
-    letters = sum(character.isalpha() for character in made)
+    revised = check_text(text, "a revised caption")
+    letters = sum(character.isalpha() for character in revised)
     # Scripts without spaces have words, too; few captions of theirs have under three letters.
-    if letters < 3 or (" " in caption and " " not in made and made.isascii()):
-        raise InputError(f"a revised caption must be a sentence or a phrase, not {made!r}")
-    if normalized(made) == normalized(caption) and not unchanged:
+    if letters < 3 or (" " in caption and " " not in revised and revised.isascii()):
+        raise InputError(f"a revised caption must be a sentence or a phrase, not {revised!r}")
+    if normalized(revised) == normalized(caption) and not unchanged:
         raise InputError(
             "the caption is as it was; if it is right as it is, tick the box that says so, "
             "otherwise please correct it"
         )
-    return made
+    return revised
 
 
 def check_submission(submission: str) -> None:

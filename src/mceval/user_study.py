@@ -48,16 +48,16 @@ def begin_user_study(session: Session, images: int, now: float, *, people: int =
         raise InputError(f"{images} images are wanted, {len(done)} are finished")
     # sorted by a hash of their own: the first images of the campaign are not a random sample
     done = sorted(done, key=lambda image: random_bits(rules.seed, "study", image.digest))
-    made = 0
+    opened = 0
     for image in done[:images]:
         known = session.scalar(
             select(func.count()).where(Slot.image_id == image.id, Slot.kind == "study")
         )
         for i in range(known or 0, people):
             session.add(Slot(image_id=image.id, kind="study", number=i, state="open", round=0))
-            made += 1
-    log_event(session, "study", now, detail=f"{made} slots on {images} images")
-    return made
+            opened += 1
+    log_event(session, "study", now, detail=f"{opened} slots on {images} images")
+    return opened
 
 
 def user_study_result(session: Session) -> UserStudyResult:
@@ -77,8 +77,8 @@ def user_study_result(session: Session) -> UserStudyResult:
         len(hits),
         accuracy_interval([(image, hit) for _, image, hit in hits]),
         {
-            one: accuracy_interval([(image, hit) for name, image, hit in hits if name == one])
-            for one in names
+            domain: accuracy_interval([(image, hit) for name, image, hit in hits if name == domain])
+            for domain in names
         },
     )
 

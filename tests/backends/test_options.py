@@ -31,11 +31,9 @@ def test_declaring_options_imports_no_extra() -> None:
         ("recorded:x.db", {"threads": 2}, "a recording .*'threads'"),
         ("endpoint:x", {}, "base_url"),
         ("endpoint:x", {"base_url": "http://x/v1", "top": "many"}, "top=many"),
-        ("endpoint:x", {"base_url": "http://x/v1", "rate": True}, "rate=True"),
         ("openai:x", {"base_url": "http://x/v1"}, "openai:.*'base_url'"),
         ("openai:", {}, "after the colon"),
         ("a/b", {"trust_remote_code": "perhaps"}, "trust_remote_code=perhaps"),
-        ("embeded", {}, "'embedded'"),
     ],
 )
 def test_wrong_options_are_refused_in_a_line(

@@ -15,6 +15,7 @@ from discode.bench import (
     measure_agreement,
     run_metrics,
 )
+from discode.bench.compare import agreement_difference
 from discode.errors import InputError, UnknownNameError
 from discode.scores import Floats
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, rated
@@ -90,3 +91,16 @@ def test_metrics_that_miss_different_pairs_are_compared_on_the_same() -> None:
     assert done.groups[-1] == ("wild",)
     with pytest.raises(InputError, match="silent has no scores"):
         compare_metrics(log, ["good", "silent"])
+
+
+@pytest.mark.parametrize("kind", ["ratings", "choices"])
+def test_each_pair_of_many_is_what_it_is_alone(runs: dict[str, RunLog], kind: str) -> None:
+    log = runs[kind]
+    for pair in compare_metrics(log, [], resamples=150).pairs:
+        [alone] = compare_metrics(log, [pair.a, pair.b], resamples=150).pairs
+        assert replace(alone, adjusted=pair.adjusted) == pair
+        drawn = agreement_difference(log, pair.a, pair.b, resamples=150, seed=0)
+        assert (pair.difference, pair.low, pair.high) == (
+            drawn.difference.value, drawn.difference.low, drawn.difference.high
+        )  # fmt: skip
+        assert pair.p_bootstrap == drawn.p

@@ -27,7 +27,7 @@ def test_a_pair_is_scored_once_and_a_run_is_resumed(tmp_path: Path) -> None:
         bench, {"free": "free", "lost": "lost", "bound": "bound"},
         FakeFactory(free=free, bound=bound), QUICK, save=lambda log: log.save(path),
     )  # fmt: skip
-    assert problems == {"lost": "no lost here"}
+    assert {label: str(error) for label, error in problems.items()} == {"lost": "no lost here"}
     assert (free.asked, bound.asked) == (len(bench.pairs) // 2, len(bench.pairs))
     assert np.isclose(log.results["free"].value[0], log.results["free"].value[1])
     again = RunLog.load(path)
@@ -92,8 +92,8 @@ def test_measuring_again_signs_again() -> None:
     first, _ = run_metrics(bench, {"a": "a"}, factory, QUICK)
     half = replace(QUICK, ties="half")
     again, _ = run_metrics(bench, {"a": "a"}, factory, half, earlier=first)
-    assert str(first.results["a"].signature).endswith("|benchmark:pascal50s(draws=1)|ties:wrong")
-    assert str(again.results["a"].signature).endswith("|benchmark:pascal50s(draws=1)|ties:half")
+    assert "|benchmark:pascal50s(draws=1)|ties:wrong" in str(first.results["a"].signature)
+    assert "|benchmark:pascal50s(draws=1)|ties:half" in str(again.results["a"].signature)
 
 
 def test_the_pairs_that_a_judge_is_asked_about() -> None:

@@ -19,9 +19,10 @@ from discode.benchmarks import (
     find_benchmark,
     load_benchmark,
 )
-from discode.benchmarks.base import BenchmarkBuilder, BenchmarkRow
+from discode.benchmarks.base import BenchmarkBuilder, BenchmarkRow, keep_images
 from discode.errors import InputError, UnknownNameError
 from discode.options import option_text
+from discode.pairs import Pair
 from tests.helpers import mini_benchmarks as mini
 
 NUMBERS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 2)), max_size=30)
@@ -82,12 +83,13 @@ def test_images_are_found_by_their_whole_path(tmp_path: Path) -> None:
     for image in ("real/1.png", "sketch/1.png", "VOC/2.png"):
         builder.add(image, "x", (), image)
     images = tmp_path / "images"
-    assert [pair.image for pair in builder.pairs] == [
+    benchmark = builder.build({}, Ratings.of([]), [])
+    assert [pair.image for pair in benchmark.pairs] == [
         str(images / "real" / "1.png"),
         str(images / "sketch" / "1.png"),  # not there: where it should be
         str(images / "VOC" / "2.png"),  # another folder's
     ]
-    assert builder.notes() == [f"2 of 3 images missing, sought in {images}"]
+    assert benchmark.notes == (f"2 of 3 images missing, sought in {images}",)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -109,7 +111,8 @@ def test_every_row_says_what_to_fetch(name: str, tmp_path: Path) -> None:
 
 
 def test_options_are_checked(tmp_path: Path) -> None:
-    usual = {"references": "draw", "draws": 5, "seed": 0, "labels": "consensus"}
+    usual = {"references": "draw", "draws": 5, "seed": 0, "labels": "consensus",
+             "limit": None}  # fmt: skip
     assert find_benchmark("pascal50s")[1] == usual
     assert find_benchmark("pascal50s:draws=12", {"seed": "3"})[1] == {
         **usual, "draws": 12, "seed": 3,
@@ -135,3 +138,51 @@ def test_own_folder_and_folder_of_folders(tmp_path: Path) -> None:
     assert inside.pairs == outside.pairs
     assert inside.checksums == outside.checksums
     assert set(inside.checksums) == {"CrowdFlowerAnnotations.txt", "Flickr8k.token.txt"}
+
+
+@pytest.fixture
+def rated() -> Benchmark:
+    """Six images with two captions each; the rating is the number of the pair."""
+    pairs = [Pair(f"{i}.png", f"{word} {i}", (), f"{i}{word}") for i in range(6) for word in "ab"]
+    judged = Ratings.of([(i, float(i), 0) for i in range(12)])
+    return Benchmark("mine", {"k": "v"}, tuple(pairs), judged, np.arange(12) // 2, {"f": "x"})
+
+
+def test_fewer_images_keep_their_judgments(rated: Benchmark) -> None:
+    few, more = keep_images(rated, 2), keep_images(rated, 4)
+    assert len(few.pairs) == 4
+    assert {pair.id for pair in few.pairs} < {pair.id for pair in more.pairs}
+    judged = few.judgments
+    assert isinstance(judged, Ratings)
+    # The rating was the number of the pair.
+    numbers = {pair.id: float(i) for i, pair in enumerate(rated.pairs)}
+    told = {few.pairs[p].id: v for p, v in zip(judged.pair, judged.value, strict=True)}
+    assert told == {pair.id: numbers[pair.id] for pair in few.pairs}
+    assert few.options == {"k": "v", "limit": 2}
+    assert "2 of 6 images" in few.notes[-1]
+    assert keep_images(rated, 6) is rated
+
+
+def test_fewer_images_of_choices(rated: Benchmark) -> None:
+    left = np.arange(0, 12, 2)
+    choices = Preferences(left, left + 1, left // 2 % 2, tuple("xyxyxy"))
+    few = keep_images(Benchmark("mine", {}, rated.pairs, choices, rated.image, {}), 3)
+    judged = few.judgments
+    assert isinstance(judged, Preferences)
+    numbers = [int(few.pairs[pair].id[0]) for pair in judged.left]
+    assert [few.pairs[pair].id for pair in judged.right] == [f"{number}b" for number in numbers]
+    assert judged.chosen.tolist() == [number % 2 for number in numbers]
+    assert judged.category == tuple("xy"[number % 2] for number in numbers)
+    assert len(judged) == 3
+
+
+@pytest.mark.parametrize("name", ["flickr8k-expert", "composite"])
+def test_every_benchmark_has_a_limit(name: str, tmp_path: Path) -> None:
+    data = mini.several(tmp_path)
+    whole, few = load_benchmark(name, data), load_benchmark(f"{name}:limit=1", data)
+    assert len(np.unique(few.image)) == 1 < len(np.unique(whole.image))
+    assert {pair.id for pair in few.pairs} < {pair.id for pair in whole.pairs}
+    assert few.options == {**whole.options, "limit": 1}
+    assert load_benchmark(name, data, {"limit": 99}).options == whole.options  # nothing was left
+    with pytest.raises(InputError, match="limit=0"):
+        find_benchmark(f"{name}:limit=0")

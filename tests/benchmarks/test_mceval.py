@@ -1,13 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from discode.benchmarks import Preferences, load_benchmark
-from discode.errors import InputError
 from tests.helpers import mini_benchmarks as mini
 
 
@@ -25,22 +20,3 @@ def test_domains_are_categories(tmp_path: Path) -> None:
     assert made.pairs[0].image == str(tmp_path / "images" / "real" / "1.png")
     assert made.pairs[2].image == str(tmp_path / "images" / "sketch" / "1.png")
     assert "1 of 2 images missing" in made.notes[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        (lambda c: c[1].update(preference=2), "line 2: preference must be a number from 0 to 1"),
-        (lambda c: c[1].update(preference=None), "line 2: preference"),
-        (lambda c: c[1].update(candidates=["x"] * 3), "line 2: candidates must be two, not 3"),
-        (lambda c: c[1].update(candidates="xy"), "line 2: candidates must be a list of texts"),
-        (lambda c: c[1].pop("domain"), "line 2 has no 'domain'"),
-        (lambda c: c[1].update(reference=5), "line 2: reference must be a list of texts"),
-        (lambda c: c[1].update(image="real/1.png"), "line 2: 'real/1.png'"),
-        (lambda c: c.clear(), "mceval.jsonl"),
-    ],
-)
-def test_broken_rows(tmp_path: Path, change: Callable[[Any], object], match: str) -> None:
-    mini.write(tmp_path / "mceval.jsonl", mini.changed(mini.MCEVAL, change))
-    with pytest.raises(InputError, match=match):
-        load_benchmark("mceval", tmp_path)

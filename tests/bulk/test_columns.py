@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-import discode
-from discode.bulk import plan_run
-from discode.bulk.columns import COLUMNS, VERSION, markdown_table
+from discode.bulk.columns import COLUMNS, VERSION
 from discode.cli import app
 from discode.decoders import get_decoder
 from discode.images import demo_path
 from discode.metrics.scorefile import ScoreFile
 from discode.pairs import Pair
 from tests.helpers.instant import make_judge, to_file, to_folder
-from tests.helpers.samples import png, read_parts, write_tar
+from tests.helpers.samples import png, read_any, read_parts, write_table, write_tar
 
 pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode-eval[parquet]")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -45,20 +41,18 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def read_any(path: Path) -> list[dict[str, Any]]:
+def read_scores(path: Path) -> list[dict[str, Any]]:
     """The rows of a file of scores, with the types that JSON lines have."""
-    if path.suffix == ".jsonl":
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    if path.suffix == ".parquet":
-        return list(pq.read_table(path).to_pylist())
-    with path.open(newline="", encoding="utf-8") as file:
-        return [{name: _typed(name, row[name]) for name in row} for row in csv.DictReader(file)]
+    rows = read_any(path)
+    if path.suffix != ".csv":
+        return rows
+    return [{name: _typed(name, text) for name, text in row.items()} for row in rows]
 
 
 def _typed(name: str, text: str) -> Any:
     if name in ("distribution", "flags"):
         return json.loads(text) if text else None
-    if name in ("score", "raw", "bound"):
+    if name in ("score", "raw", "smoothing", "bound"):
         return None if text in ("", "nan") else float(text)
     return int(text) if name == "row" else text or None
 
@@ -67,20 +61,22 @@ def test_every_route_writes_the_same_rows(tmp_path: Path, table: Path) -> None:
     judge = make_judge(store=tmp_path / "s.db")  # a store opens the images
     options: Any = {"images": tmp_path, "methods": METHODS}
     to_file(judge, table, tmp_path / "one.jsonl", **options)
-    want = read_any(tmp_path / "one.jsonl")
+    want = read_scores(tmp_path / "one.jsonl")
     assert [(row["id"], row["method"]) for row in want] == [
         (name, method) for name in ("a", "b", "c", "d", "4", "5") for method in METHODS
     ]
     assert all(list(row) == list(COLUMNS) for row in want)
+    lines = [json.dumps(row, ensure_ascii=False) for row in want]
+    assert (tmp_path / "one.jsonl").read_text() == "\n".join([*lines, ""])
     for suffix in ("csv", "parquet"):
         to_file(judge, table, tmp_path / f"one.{suffix}", **options)
-        assert read_any(tmp_path / f"one.{suffix}") == want
+        assert read_scores(tmp_path / f"one.{suffix}") == want
     for form in ("jsonl", "csv", "parquet"):
         out = tmp_path / form
         to_folder(judge, table, out, format=form, shard_size=4, **options)
         parts = sorted(out.glob("part-*"))
         assert len(parts) == 2
-        assert [row for part in parts for row in read_any(part)] == want
+        assert [row for part in parts for row in read_scores(part)] == want
         assert json.loads((out / "_run.json").read_text())["columns"] == VERSION
     for part in (tmp_path / "one.parquet", *(tmp_path / "parquet").glob("part-*")):
         assert pq.read_schema(part).metadata[b"discode_columns"] == str(VERSION).encode()
@@ -89,39 +85,34 @@ def test_every_route_writes_the_same_rows(tmp_path: Path, table: Path) -> None:
 def test_a_row_says_how_its_own_number_was_made(tmp_path: Path, table: Path) -> None:
     judge = make_judge()
     to_file(judge, table, tmp_path / "one.jsonl", images=tmp_path)
-    rows = {row["id"]: row for row in read_any(tmp_path / "one.jsonl")}
+    rows = {row["id"]: row for row in read_scores(tmp_path / "one.jsonl")}
     for name, references in {"a": "none", "b": "all", "d": "none", "5": "none"}.items():
-        made = judge.signature.with_fields(references=references)
-        assert rows[name]["signature"] == str(made)
-    own = judge.score(tmp_path / "a.png", "fine", ["one", "two"])
-    assert rows["b"]["signature"] == str(own.signature)
-    assert own.distribution is not None
-    assert rows["b"]["distribution"] == own.distribution[0].tolist()
-    assert rows["a"]["image"] == "a.png"
-    assert rows["d"]["image"] == "a.png"
-    assert rows["d"]["caption"] is None
-    assert rows["d"]["distribution"] is None
-    assert "no 'caption'" in rows["d"]["error"]
-    assert "not JSON" in rows["5"]["error"]
+        assert rows[name]["signature"] == str(judge.signature.with_fields(references=references))
+    alone = judge.score(tmp_path / "a.png", "fine", ["one", "two"])
+    assert rows["b"]["signature"] == str(alone.signature)
+    assert alone.distribution is not None
+    assert rows["b"]["distribution"] == alone.distribution[0].tolist()
+    assert rows["a"]["image"] == rows["d"]["image"] == "a.png"
+    assert rows["d"]["caption"] is rows["d"]["distribution"] is None
+    assert all(f"set.jsonl line {rows[name]['row'] + 1}" in rows[name]["error"] for name in "d5")
     assert rows["5"]["flags"] == ["failed"]
 
 
 def test_cells_that_a_spreadsheet_would_compute(tmp_path: Path) -> None:
     captions = ["=1+1", "+a", "-0.5", "@b", "\tc", "'=d", "plain -e"]
-    path = tmp_path / "in.jsonl"
     rows = [{"id": f"-{i}", "image": "=a.png", "caption": c} for i, c in enumerate(captions)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"id": "=z"}]))
+    path = write_table(tmp_path / "in.jsonl", [*rows, {"id": "=z"}])
     to_file(make_judge(), path, tmp_path / "out.csv")
-    found = read_any(tmp_path / "out.csv")
+    table = read_scores(tmp_path / "out.csv")
     marked = ["'=1+1", "'+a", "'-0.5", "'@b", "'\tc", "'=d", "plain -e", None]
-    assert [row["caption"] for row in found] == marked
-    assert [row["id"] for row in found[:2]] == ["'-0", "'-1"]
+    assert [row["caption"] for row in table] == marked
+    assert [row["id"] for row in table[:2]] == ["'-0", "'-1"]
     # Read again as scores, the texts are what they were.
     scores = ScoreFile(tmp_path / "out.csv")
     pairs = [Pair("=a.png", c, (), f"-{i}") for i, c in enumerate(captions)]
     # "'=d" and the escaped "=d" cannot be told apart.
-    found_again = scores.score_pairs(pairs[:5] + pairs[6:]).value.tolist()
-    assert found_again == [row["score"] for row in found[:5] + found[6:7]]
+    again = scores.score_pairs(pairs[:5] + pairs[6:]).value.tolist()
+    assert again == [row["score"] for row in table[:5] + table[6:7]]
 
 
 def test_images_without_a_name(tmp_path: Path) -> None:
@@ -130,7 +121,7 @@ def test_images_without_a_name(tmp_path: Path) -> None:
     write_tar(tmp_path / "set.tar", {"k.png": png(), "k.txt": b"a"})
     for name in ("set.parquet", "set.tar"):
         to_file(make_judge(), tmp_path / name, tmp_path / "out.jsonl")
-        (row,) = read_any(tmp_path / "out.jsonl")
+        (row,) = read_scores(tmp_path / "out.jsonl")
         assert row["image"] is None
         assert row["source"] == name
 
@@ -141,45 +132,19 @@ def command(*arguments: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def demo_table(tmp_path: Path) -> Path:
+def test_the_command_line_writes_the_same_rows(tmp_path: Path, shipped: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text("image,caption\ncat.jpg,a cat\ncat.jpg\ncat.jpg,a dog\ngone.jpg,a cat\n")
-    return path
-
-
-def test_the_command_line_writes_the_same_rows(tmp_path: Path, shipped: Path) -> None:
-    common = ("-i", demo_table(tmp_path), "--images", demo_path(), "--model", "embedded",
+    common = ("-i", path, "--images", demo_path(), "--model", "embedded",
               "--threads", 1, "-m", "discode", "-m", "smoothing")  # fmt: skip
     printed = command(*common, "--json")
-    assert [row["score"] is None for row in printed] == [False] * 2 + [True] * 2 + [False] * 2 + [
-        True
-    ] * 2
+    assert [row["row"] for row in printed if row["score"] is None] == [1, 1, 3, 3]
     for suffix in ("jsonl", "csv", "parquet"):
         command(*common, "-o", tmp_path / f"out.{suffix}")
-        assert read_any(tmp_path / f"out.{suffix}") == printed
+        assert read_scores(tmp_path / f"out.{suffix}") == printed
     command(*common, "-o", tmp_path / "out", "--shard-size", 3)
     assert read_parts(tmp_path / "out") == printed
     # An image on the command line differs in where it came from, and in nothing else.
     done = CliRunner().invoke(app, ["score", "cat.jpg", "a cat", *map(str, common[2:]), "--json"])
     typed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert typed == [{**row, "source": None} for row in printed[:2]]
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # Ray leaves sockets and files to the collector
-@pytest.mark.usefixtures("cluster")
-def test_ray_writes_the_same_rows(tmp_path: Path, shipped: Path) -> None:
-    from discode.bulk.ray import score_with_ray
-
-    path = demo_table(tmp_path)
-    make = partial(discode.load, "embedded", threads=1)
-    to_file(make(), path, tmp_path / "one.jsonl", images=demo_path(), methods=METHODS)
-    plan = plan_run(path, tmp_path / "out", images=demo_path(), methods=METHODS, shard_size=3)
-    score_with_ray(make, plan, workers=1)
-    assert read_parts(tmp_path / "out") == read_any(tmp_path / "one.jsonl")
-
-
-def test_the_list_is_documented() -> None:
-    lines = markdown_table().splitlines()
-    assert len(lines) == len(COLUMNS) + 2
-    assert all(f"`{name}`" in line for name, line in zip(COLUMNS, lines[2:], strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.instant import make_judge, to_folder
-from tests.helpers.samples import png, read_parts
+from tests.helpers.samples import png, read_jsonl, read_parts, write_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,11 +75,8 @@ def test_memory_does_not_grow_with_the_input(
     for n in (20_000, 100_000):
         source = lines(n, f"{n}.jsonl")
         if suffix == "parquet":
-            pa = pytest.importorskip("pyarrow", reason="Parquet: discode-eval[parquet]")
-            pq = pytest.importorskip("pyarrow.parquet")
-            table = [json.loads(line) for line in source.read_text().splitlines()]
-            source = source.with_suffix(".parquet")
-            pq.write_table(pa.Table.from_pylist(table), source)
+            pytest.importorskip("pyarrow", reason="Parquet: discode-eval[parquet]")
+            source = write_table(source.with_suffix(".parquet"), read_jsonl(source), n)
         done = subprocess.run(
             command(source, tmp_path / f"out{n}", "", "", "", 0.0, 10_000),
             env=environment(), check=True, capture_output=True, text=True,

@@ -84,6 +84,7 @@ def test_run_table_plot_compare(folder: Path) -> None:
     assert figure.stat().st_size > 5000
 
     done = run("compare", log, "one", "two", "--resamples", "99")
+    assert "with 12 images intervals are too narrow: score some dozens" in done.stdout.splitlines()
     assert done.returncode == 0, done.stderr
     assert "judgments left out" in done.stdout
     first_pair = json.loads(run("bench", "pairs", "--benchmark", "custom", "--data", folder)
@@ -130,9 +131,6 @@ def test_what_cannot_be_run(folder: Path, tmp_path_factory: pytest.TempPathFacto
     refused(run("bench", "table", folder / "ratings.jsonl"), "JSON")
     refused(run("bench", "run", "--benchmark", "flickr8k-expert", "--data", folder, "-m", "raw"),
             "ExpertAnnotations.txt", "Hodosh")  # fmt: skip
-    done = run(*common, "-m", "cidre")
-    assert done.returncode == 2
-    assert "did you mean 'cider'" in done.stderr
     other = mini.flickr8k(tmp_path_factory.mktemp("flickr8k"))
     log, file = folder / "run.json", scores(folder, "a.csv", 0)
     assert run(*common, "-m", f"scorefile:{file}", "-o", log).returncode == 0
@@ -204,6 +202,37 @@ def test_score_elsewhere_decode_here(folder: Path) -> None:
     assert np.allclose(here.value, elsewhere.value, rtol=0, atol=1e-6)
 
 
+def test_two_shares_are_read_elsewhere_and_put_into_one_table(folder: Path) -> None:
+    benchmark = ("--benchmark", "custom:limit=6", "--data", folder)
+    pairs, scored, store = folder / "pairs.jsonl", folder / "scores", folder / "readings.db"
+    pairs.write_text(run("bench", "pairs", *benchmark, "--no-references").stdout)
+    for share in range(2):
+        arguments = ("--shard", f"{share}/2", "--shard-size", 5, "--store", folder / f"{share}.db")
+        done = run("score", "--input", pairs, "-o", scored, *arguments)
+        assert done.returncode == 0, done.stderr
+        exported = folder / f"{share}.jsonl"
+        assert run("store", "export", folder / f"{share}.db", exported).returncode == 0
+        assert 0 < len(exported.read_text().splitlines()) < 24
+        assert run("store", "import", store, exported).returncode == 0
+    table = ("-m", "raw", "-m", "discode", "-o")
+    joined = run("bench", "run", *benchmark, *table, folder / "a.json",
+                 "--model", f"recorded:{store}")  # fmt: skip
+    assert joined.returncode == 0, joined.stderr
+    study = ("paper", "sigma", "--data", folder, "-b", "custom", "--limit", 6, "--resamples", 0)
+    assert run(*study, "--model", f"recorded:{store}").returncode == 0
+    # The same numbers as of one machine, and of fewer images than the whole has.
+    alone = run("bench", "run", *benchmark[:1], "custom", *benchmark[2:], "--limit", 6, *table,
+                folder / "b.json")  # fmt: skip
+    assert alone.returncode == 0, alone.stderr
+    here, there = (RunLog.load(folder / f"{name}.json") for name in "ab")
+    assert here.same_questions(there)
+    for label in ("raw", "discode"):
+        assert np.array_equal(here.results[label].value, there.results[label].value)
+        assert np.isfinite(here.results[label].value).all()
+    refused(run("bench", "run", *benchmark[:1], "custom", *benchmark[2:], *table,
+                folder / "b.json"), "b.json")  # fmt: skip
+
+
 def test_without_java_the_other_metrics_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pycocoevalcap", reason="text metrics want discode-eval[bench]")
     monkeypatch.setenv("PATH", "/nowhere")
@@ -261,11 +290,7 @@ def test_composite_is_made_from_what_fetch_help_names(tmp_path: Path) -> None:
     assert "Silviase/VisCE2" in told
     assert "discode bench join-composite annotations/composite.json result.parquet" in told
     refused(run("bench", "fetch-help", "composit"), "unknown benchmark", "'composite'")
-    bare = {
-        source: [{key: row[key] for key in ("image", "caption", "human")} for row in rows]
-        for source, rows in mini.COMPOSITE.items()
-    }
-    mini.write(tmp_path / "rows.json", bare)
+    mini.write(tmp_path / "rows.json", mini.FLEUR_COMPOSITE)
     own = mini.COMPOSITE["flickr8k"][0]["references"]
     table = tmp_path / "references.jsonl"
     table.write_text(json.dumps({"image_path": "8k/a.jpg", "references": own}), encoding="utf-8")

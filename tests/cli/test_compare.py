@@ -70,6 +70,19 @@ def test_several_captioners(files: list[Path]) -> None:
     assert np.all(np.diff([system["mean"] for system in told["systems"]]) <= 0)
 
 
+def test_tables_for_papers(files: list[Path]) -> None:
+    given = ("compare", *files[:2], "--resamples", 99)
+    (pair,) = json.loads(call(*given, "--json").stdout)["pairs"]
+    numbers = [f"{pair['difference']:+.4f}", f"{pair['low']:+.4f} to {pair['high']:+.4f}"]
+    for form, gap, end in (("markdown", " | ", " |"), ("latex", " & ", r" \\"), ("csv", ",", "")):
+        done = call(*given, "--format", form)
+        assert done.returncode == 0, done.stderr
+        rows = [line.removesuffix(end).split(gap) for line in done.stdout.splitlines()]
+        (row,) = [row for row in rows if row[1:2] == ["long"]]
+        assert row[2:4] == numbers
+        assert ("model:fake" in done.stdout) == (form != "csv")
+
+
 @pytest.mark.parametrize("width", [50, 80, 100, None])
 def test_numbers_are_never_cut(files: list[Path], width: int | None) -> None:
     given = [f"a-captioner-with-a-long-name={files[0]}", f"another-{'x' * 30}={files[1]}"]
@@ -88,25 +101,49 @@ def test_numbers_are_never_cut(files: list[Path], width: int | None) -> None:
         assert max(map(len, table)) <= 80
 
 
+@pytest.mark.parametrize(
+    ("images", "note"),
+    [(2, "with 2 images there is no interval"), (7, "with 7 images intervals are too narrow")],
+)
+def test_few_images_are_told(files: list[Path], tmp_path: Path, images: int, note: str) -> None:
+    few = [path.with_stem(f"few-{path.stem}") for path in (files[0], files[2])]
+    for path, whole in zip(few, (files[0], files[2]), strict=True):
+        path.write_text("\n".join(whole.read_text().splitlines()[-images:]))
+    compared = call("compare", *few, "--resamples", 99)
+    assert note in compared.stdout
+    assert compared.stdout.count("too narrow") == ("too narrow" in note)
+    page = tmp_path / "a.html"
+    assert note in " ".join(call("report", *few, "-o", page).stderr.split())
+    assert note in page.read_text()
+
+
 def test_what_cannot_be_compared(files: list[Path], tmp_path: Path) -> None:
-    refused(call("compare", files[0]), "two systems or more")
-    refused(call("compare", files[0], tmp_path / "no.csv"), "no such file of scores")
-    refused(call("compare", *files, "--measure", "tau_b"), "--measure goes with a run of")
-    refused(call("compare", *files, "--plot", tmp_path / "a.txt"), "plots are written to .png")
-    refused(call("compare", *files, "--plot", tmp_path / "no" / "a.png"), "cannot write")
-    refused(call("compare", *files, "--method", "raw"), "no rows of 'raw'; it has discode")
-    refused(call("compare", tmp_path / "run.json", "a", "b"), "no such run")
-    (tmp_path / "run.json").write_text("{}")
-    refused(call("compare", tmp_path / "run.json", "--by", "id"), "--by goes with score files")
-    refused(call("report", files[0], "-o", tmp_path / "a.html"), "holds scores", "bench run -o")
-    refused(call("report", files[1], "-o", tmp_path / "a.html"), "holds scores", "bench run -o")
-    mixed = tmp_path / "mixed.jsonl"
+    run, mixed = tmp_path / "run.json", tmp_path / "mixed.jsonl"
+    refused(call("compare", run, "a", "b"), "run.json")
+    run.write_text("{}")
     first, *rest = files[0].read_text().splitlines()
     mixed.write_text("\n".join([first.replace('"discode"', "null", 1), *rest]))
-    refused(call("compare", mixed, files[0]), "rows without a method beside those of discode")
     other = files[0].read_text().replace("model:fake", "model:other")
     files[2].write_text(other)
-    refused(call("compare", files[0], files[2]), "not scored alike", "model:fake", "model:other")
+    for arguments, place in (
+        ((files[0], tmp_path / "no.csv"), "no.csv"),
+        ((*files, "--measure", "tau_b"), "--measure"),
+        ((*files, "--plot", tmp_path / "a.txt"), "a.txt"),
+        ((*files, "--plot", tmp_path / "no" / "a.png"), "a.png"),
+        ((*files, "--method", "raw"), "has discode"),
+        ((run, "--by", "id"), "--by"),
+        ((mixed, files[0]), "has rows without a method, discode"),
+        ((files[0], files[2]), "model:other"),
+    ):
+        refused(call("compare", *arguments), place)
+    page = ("-o", tmp_path / "a.html")
+    refused(call("report", files[0], *page), files[0].name)
+    refused(call("report", files[0], files[1], run, *page), "run logs")
+    refused(call("report", *files[:2], "--store", run, *page), "--store")
+    refused(call("report", run, "--method", "raw", *page), "--method")
+    assert call("report", mixed, files[0], "--method", "discode", *page).returncode == 0
+    refused(call("compare", *files[:2], "--format", "html"), "html")
+    refused(call("compare", *files[:2], "--format", "csv", "--json"), "--format")
     # a list of rows is JSON, too, and no run
     rows = [json.loads(line) for line in other.splitlines()]
     (tmp_path / "list.json").write_text(json.dumps(rows))

@@ -44,7 +44,7 @@ def test_images_that_a_shell_spells_out_are_not_captions(tmp_path: Path, recordi
         ("score", demo_path() / "cat.jpg", CAPTION),
         ("decode", "PAIRS"),
         ("demo",),
-        ("study", "sigma"),
+        ("paper", "sigma"),
     ],
 )
 def test_a_dash_is_not_an_output(

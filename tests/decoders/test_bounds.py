@@ -100,21 +100,6 @@ def test_no_bound_is_given_where_none_is_known(method: str) -> None:
     assert scores.bound is None
 
 
-def test_a_decoder_of_your_own_gets_no_bound() -> None:
-    class Mine:
-        name = "mine"
-        requires = frozenset[str]()
-
-        def options(self) -> dict[str, object]:
-            return {}
-
-        def decode(self, readings: Readings) -> discode.decoders.Decoded:
-            return get_decoder("raw").decode(readings)
-
-    readings = Readings.of({"5": -0.2, "the": -4.0}, FIVE, missing="spread")
-    assert truncation_bound(Mine(), readings) is None
-
-
 def test_only_truncated_rows() -> None:
     whole = {str(n): math.log(0.1) for n in range(10)}
     part = {"7": math.log(0.6), "8": math.log(0.3), "the": math.log(0.05)}
@@ -180,3 +165,23 @@ def test_the_second_decimal_counts_for_fleur() -> None:
     # smoothing does not look at it: only FLEUR's sum of 0.01·d·p can change, by nine times 0.45
     assert more[0] > 0.01 * sum(range(1, 10)) * 0.4
     assert less[0] == pytest.approx(truncation_bound(get_decoder("smoothing"), readings), abs=0)
+
+
+@settings(deadline=None, max_examples=100)
+@given(seed=st.integers(0, 2**32 - 1), method=st.sampled_from(SPECS))
+def test_what_is_left_may_be_any_answer_after_a_stem(seed: int, method: str) -> None:
+    """Tokens such as "85" may be missing of every digit, also where each digit was sent."""
+    rng = np.random.default_rng(seed)
+    sent = rng.dirichlet(np.full(10, rng.choice([0.3, 1.0, 5.0]))) * rng.uniform(0.5, 1)
+    answers = np.full((1, 2, 10), np.nan)
+    with np.errstate(divide="ignore"):
+        answers[0, 0] = np.log(sent)
+        left = (1 - sent.sum()) * rng.uniform(0, 1, (60, 1)) * rng.dirichlet(np.full(10, 0.2), 60)
+        left[:10] = (1 - sent.sum()) * np.eye(10)
+        rows = np.log(sent + left).clip(max=0)
+    readings = Readings(UNIT, answers, np.full((1, 2), np.nan), truncated=np.array([True]))
+    decoder = get_decoder(method)
+    bound = truncation_bound(decoder, readings)
+    assert bound is not None
+    scores = decoder.decode(Readings.of(rows, UNIT)).score
+    assert np.abs(scores - decoder.decode(readings).score[0]).max() <= bound[0] + 1e-9

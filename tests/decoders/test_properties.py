@@ -44,6 +44,8 @@ def test_distributions_and_scores(method: str, data: st.DataObject) -> None:
         assert np.abs(total - 1).max() < 1e-12
     assert (decoded.distribution >= 0).all()
     scale = read.scale
+    for name in ("raw", "smoothing"):  # to the bit what those methods give
+        np.testing.assert_array_equal(getattr(decoded, name), get_decoder(name).decode(read).score)
     for score in (decoded.score, decoded.raw):
         assert np.isfinite(score).all()
         assert (score >= scale.minimum).all()

@@ -28,29 +28,27 @@ def unit(
 FIRST = [0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.2, 0.5, 0.2, 0.01]
 
 
-def test_raw_is_the_likeliest_digit() -> None:
-    assert float(discode.decode(unit(FIRST), "raw")) == pytest.approx(0.7)
+ONE = (0.3, 0.6)
 
 
-def test_smoothing_renormalises() -> None:
-    # Σ d·p = 0.01·(0+1+2+3+4+5+9) + 1.2 + 3.5 + 1.6 = 6.54, over 0.97
-    assert float(discode.decode(unit(FIRST), "smoothing")) == pytest.approx(0.654 / 0.97)
-
-
-def test_fleur_does_not_renormalise() -> None:
-    assert float(discode.decode(unit(FIRST), "fleur")) == pytest.approx(0.654)
-
-
-def test_fleur_adds_the_second_decimal() -> None:
-    second = [0.05] * 9 + [0.3]  # Σ d·p = 0.05·36 + 2.7 = 4.5
-    scores = discode.decode(unit(FIRST, second_logp=second), "fleur")
-    assert float(scores) == pytest.approx(0.654 + 0.045)
-
-
-def test_a_second_decimal_of_0_is_none() -> None:
-    """FLEUR's script turns "0.80" into the number 0.8, which has one decimal."""
-    scores = discode.decode(unit(FIRST, second_logp=[0.55] + [0.05] * 9), "fleur")
-    assert float(scores) == pytest.approx(0.654)
+@pytest.mark.parametrize(
+    ("method", "readings", "want"),
+    [
+        ("raw", unit(FIRST), 0.7),
+        # Σ d·p = 0.01·(0+1+2+3+4+5+9) + 1.2 + 3.5 + 1.6 = 6.54, over 0.97
+        ("smoothing", unit(FIRST), 0.654 / 0.97),
+        ("fleur", unit(FIRST), 0.654),  # not renormalised
+        # the second decimal: Σ d·p = 0.05·36 + 2.7 = 4.5
+        ("fleur", unit(FIRST, second_logp=[0.05] * 9 + [0.3]), 0.654 + 0.045),
+        # FLEUR's script turns "0.80" into the number 0.8, which has one decimal
+        ("fleur", unit(FIRST, second_logp=[0.55] + [0.05] * 9), 0.654),
+        # raw 1.0: 0.9·p('0') + p('1') at the integer token, or of the stems alone
+        ("fleur", unit(FIRST, ONE, lead_logp=[0.35, 0.62]), 0.9 * 0.35 + 0.62),
+        ("fleur", unit(FIRST, ONE), 0.9 * 0.3 + 0.6),
+    ],
+)
+def test_by_hand(method: str, readings: Readings, want: float) -> None:
+    assert float(discode.decode(readings, method)) == pytest.approx(want)
 
 
 @pytest.mark.data
@@ -65,14 +63,6 @@ def test_two_decimals_are_common_in_what_fleur_published(data: Path) -> None:
     assert not any(number.endswith("0") for number in two)
 
 
-def test_fleur_rule_for_one() -> None:
-    """Raw 1.0: 0.9·p('0') + p('1') at the integer token."""
-    readings = unit(FIRST, stems=(0.3, 0.6), lead_logp=[0.35, 0.62])
-    assert float(discode.decode(readings, "fleur")) == pytest.approx(0.9 * 0.35 + 0.62)
-    readings = unit(FIRST, stems=(0.3, 0.6))  # only the stems are known
-    assert float(discode.decode(readings, "fleur")) == pytest.approx(0.9 * 0.3 + 0.6)
-
-
 def test_second_decimal_counts_only_where_it_is() -> None:
     both = Readings.concat(UNIT, [unit(FIRST), unit(FIRST, second_logp=[0.05] * 9 + [0.3])])
     assert discode.decode(both, "fleur").value == pytest.approx([0.654, 0.699])
@@ -81,11 +71,3 @@ def test_second_decimal_counts_only_where_it_is() -> None:
 def test_fleur_wants_the_unit_scale() -> None:
     with pytest.raises(InputError, match="use 'smoothing'"):
         discode.decode(np.log(np.full(10, 0.1)), "fleur", scale="ten")
-
-
-def test_fleur_nan_rows() -> None:
-    scores = discode.decode(
-        Readings.concat(UNIT, [unit(FIRST), Readings.failed(UNIT, ["gone"])]), "fleur"
-    )
-    assert np.isnan(scores.value).tolist() == [False, True]
-    assert scores.errors == {1: "gone"}

@@ -16,17 +16,14 @@ from typing import Any
 import httpx
 import numpy as np
 from PIL import Image as Pillow
-from sqlalchemy.orm import Session
 
 from discode.http.guard import LOOPBACK
 from mceval.checks import Checks
 from mceval.database import Database
-from mceval.people import Invitation
-from mceval.rules import Rules, rank_of
-from mceval.states import prepare_images
-from mceval.tables import Candidate, Domain, Image
+from mceval.people import Invitation, invite
+from mceval.rules import Rules
 from mceval.web.app import AnnotationOptions, make_annotation_app
-from tests.helpers.campaigns import CALM, WRITERS
+from tests.helpers.campaigns import CALM, WRITERS, Picture, begin
 from tests.helpers.servers import PATIENCE, in_thread
 
 EVIL = "<script>alert('caption')</script> \"quoted\" & '); DROP TABLE answer; --"
@@ -58,51 +55,46 @@ def make_campaign(
     quota: int,
     *,
     rules: Rules | None = None,
-    checks: Checks = CALM,
     gold: int = 0,
-    lease: float = 900.0,
     name: str = "A test of captions",
+    checks: Checks = CALM,
+    lease: float = 900.0,
 ) -> None:
-    """Make a campaign; as in tests.mceval, the better caption is the one whose writer is lower."""
-    rules = rules or Rules()
-    db.create(rules, name=name, checks=checks, lease_seconds=lease)
-
-    def add(session: Session, path: Path, source: str, domain: int | None, **more: Any) -> Image:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        image = Image(
-            domain_id=domain, digest=digest, path=str(path), source=source,
-            rank=rank_of(rules, digest), **more,
-        )  # fmt: skip
-        session.add(image)
-        session.flush()
-        return image
-
-    def work(session: Session) -> None:
-        for word, paths in images.items():
-            domain = Domain(name=word, quota=quota)
-            session.add(domain)
-            session.flush()
-            for path in paths:
-                image = add(session, path, f"{word}/{path.name}", domain.id, state="pool")
-                session.add_all(
-                    Candidate(
-                        image_id=image.id, writer=writer,
-                        text=f"{writer} {EVIL if i % 2 else 'says'} {word} {path.stem}",
-                    )
+    """Make a campaign of files; every second caption tries to be code."""
+    begin(
+        db, rules or Rules(),
+        {
+            word: (quota, [
+                Picture(str(path), f"{word}/{path.name}", file_digest(path), tuple(
+                    f"{writer} {EVIL if i % 2 else 'says'} {word} {path.stem}"
                     for i, writer in enumerate(WRITERS)
-                )  # fmt: skip
-        for i in range(gold):
-            path = next(iter(images.values()))[i]
-            image = add(session, path, "", None, state="gold", state_key=f"gold {i}", gold=i % 2)
-            pair = [Candidate(image_id=image.id, writer=w, text=f"{w} {i}") for w in ("a", "b")]
-            session.add_all(pair)
-            session.flush()
-            first, second = pair[::-1] if i % 2 else pair
-            image.first, image.second = first.id, second.id
-        session.flush()
-        prepare_images(session, 0.0)
+                ))
+                for path in paths
+            ])
+            for word, paths in images.items()
+        },
+        [
+            Picture(str(path), "", file_digest(path), (f"a {i}", f"b {i}"))
+            for i, path in enumerate(next(iter(images.values()))[:gold])
+        ],
+        name=name, checks=checks, lease_seconds=lease,
+    )  # fmt: skip
 
-    db.run(work)
+
+def file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@contextmanager
+def served(
+    db: Database, folder: Path, count: int, *roles: str, quota: int | None = None,
+    rules: Rules | None = None, checks: Checks = CALM, **options: Any,
+) -> Iterator[list[Worker]]:  # fmt: skip
+    """Serve a campaign of so many images; yield a worker of each role."""
+    make_campaign(db, images_in(folder, {"a": count}), quota or count, rules=rules, checks=checks)
+    people = [invite(db, [f"{role} {i}"], role, 0.0)[0] for i, role in enumerate(roles)]
+    with running(db, **options) as where:
+        yield [Worker(where, person) for person in people]
 
 
 @contextmanager
@@ -137,11 +129,15 @@ class Worker:
         self.http = httpx.Client(base_url=where, follow_redirects=True, timeout=PATIENCE)
         _browsers.append(self.http)
 
-    def join(self) -> httpx.Response:
-        """Open the invitation, join and consent; the page after that."""
+    def knock(self) -> httpx.Response:
+        """Open the invitation and join; the page after that."""
         door = self.http.get(f"/join/{self.invitation.token}")
         assert door.status_code == 200, door.text
-        page = self.http.post("/join", data={"token": fields(door)["token"]})
+        return self.http.post("/join", data={"token": fields(door)["token"]})
+
+    def join(self) -> httpx.Response:
+        """Join and consent; the page after that."""
+        page = self.knock()
         if 'name="agreed"' in page.text:
             page = self.post("/consent", page, agreed="yes")
         return page

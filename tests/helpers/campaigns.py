@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import NotAllowedError
@@ -14,16 +17,28 @@ from mceval.checks import Checks
 from mceval.database import Database, rules_of
 from mceval.people import invite
 from mceval.queue import Choice, Look, Revision, Task, next_task, submit
+from mceval.report import votes_by_image
 from mceval.rules import Rules, Verdict, rank_of, verdict
-from mceval.states import prepare_images, votes_of
+from mceval.states import prepare_images
 from mceval.tables import DISCARDED_BY, Answer, Candidate, Domain, Image, Slot, Void
 
 WRITERS = ("w1", "w2", "w3", "w4")
+T = TypeVar("T")
+P = ParamSpec("P")
 CALM = Checks(gold_rate=0.0, quick_seconds=0.0)
 
 
 def digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+class Picture(NamedTuple):
+    """An image of a campaign, with its captions in the order of writers."""
+
+    path: str
+    source: str
+    digest: str
+    captions: tuple[str, ...]
 
 
 def fill(
@@ -35,45 +50,108 @@ def fill(
     gold: int = 0,
     lease: float = 900.0,
 ) -> None:
-    """Make a campaign: ``domains`` by name, quota and how many images there are.
+    """Make a campaign without files: ``domains`` by name, quota and how many images there are.
 
     Captions name their image and writer; the better of two is the one whose writer's name is lower.
     """
-    db.create(rules, checks=checks, lease_seconds=lease)
+    pictures = {
+        name: (quota, [
+            Picture(
+                f"{name}/{i}.png", f"{name}/{i}.png", digest(name, i),
+                tuple(f"{w} says {name} {i}" for w in WRITERS[: rules.writers]),
+            )
+            for i in range(count)
+        ])
+        for name, (quota, count) in domains.items()
+    }  # fmt: skip
+    questions = [
+        Picture(f"gold/{i}.png", "", digest("gold", i), ("right", "wrong")) for i in range(gold)
+    ]
+    begin(db, rules, pictures, questions, checks=checks, lease_seconds=lease)
+
+
+def begin(
+    db: Database,
+    rules: Rules,
+    domains: Mapping[str, tuple[int, list[Picture]]],
+    gold: list[Picture],
+    **settings: Any,
+) -> None:
+    """Make a campaign of pictures; of a gold question, the first caption is right."""
+    db.create(rules, **settings)
+
+    def add(session: Session, picture: Picture, **columns: Any) -> tuple[Image, list[Candidate]]:
+        image = Image(
+            digest=picture.digest, path=picture.path, source=picture.source,
+            rank=rank_of(rules, picture.digest), **columns,
+        )  # fmt: skip
+        session.add(image)
+        session.flush()
+        captions = [
+            Candidate(image_id=image.id, writer=writer, text=text)
+            for writer, text in zip(WRITERS, picture.captions, strict=False)
+        ]
+        session.add_all(captions)
+        session.flush()
+        return image, captions
 
     def work(session: Session) -> None:
-        for name, (quota, count) in domains.items():
+        for name, (quota, pictures) in domains.items():
             domain = Domain(name=name, quota=quota)
             session.add(domain)
             session.flush()
-            for i in range(count):
-                key = digest(name, i)
-                image = Image(
-                    domain_id=domain.id, digest=key, path=f"{name}/{i}.png",
-                    source=f"{name}/{i}.png", state="pool", rank=rank_of(rules, key),
-                )  # fmt: skip
-                session.add(image)
-                session.flush()
-                session.add_all(
-                    Candidate(image_id=image.id, writer=w, text=f"{w} says {name} {i}")
-                    for w in WRITERS[: rules.writers]
-                )
-        for i in range(gold):
-            image = Image(
-                digest=digest("gold", i), path=f"gold/{i}.png", source="", state="gold", gold=i % 2
-            )
-            session.add(image)
-            session.flush()
-            pair = [Candidate(image_id=image.id, writer=w, text=w) for w in ("right", "wrong")]
-            if i % 2:
-                pair.reverse()
-            session.add_all(pair)
-            session.flush()
-            image.first, image.second = pair[0].id, pair[1].id
+            for picture in pictures:
+                add(session, picture, domain_id=domain.id, state="pool")
+        for i, picture in enumerate(gold):
+            key = f"gold {i}"
+            image, pair = add(session, picture, state="gold", state_key=key, gold=i % 2)
+            first, second = pair[::-1] if i % 2 else pair
+            image.first, image.second = first.id, second.id
         session.flush()
         prepare_images(session, 0.0)
 
     db.run(work)
+
+
+def some(value: T | None) -> T:
+    """Return what must be there."""
+    assert value is not None
+    return value
+
+
+def ask(
+    db: Database, question: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Return what a function of a session says."""
+    with db.read() as session:
+        return question(session, *args, **kwargs)
+
+
+def at_once(act: Callable[[T], object], items: Iterable[T]) -> None:
+    """Call a function for each item in a thread of its own; raise what the first one raised."""
+    errors: list[BaseException] = []
+
+    def call(item: T) -> None:
+        try:
+            act(item)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=call, args=(item,)) for item in items]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def scalar(db: Database, query: Select[Any]) -> Any:
+    return ask(db, lambda session: session.scalar(query))
+
+
+def scalars(db: Database, query: Select[Any]) -> list[Any]:
+    return ask(db, lambda session: list(session.scalars(query)))
 
 
 def invite_people(db: Database, comparers: int, revisers: int = 1) -> list[int]:
@@ -101,6 +179,23 @@ def better(task: Task) -> int:
     """The side of the better caption."""
     left, right = task.captions
     return 0 if left < right else 1
+
+
+def choose(
+    db: Database,
+    person: int,
+    now: float,
+    then: float,
+    *,
+    right: bool = True,
+    side: int | None = None,
+) -> Task:
+    """Let a person compare: the better caption, the other one, or a side; return the task."""
+    task = some(next_task(db, person, now))
+    if side is None:
+        side = better(task) if right else 1 - better(task)
+    submit(db, person, task.lease, new_submission(), then, Choice(side))
+    return task
 
 
 def work_once(
@@ -164,13 +259,14 @@ def check_rules(db: Database, *, settled: bool = True) -> None:
         assert len({(a.slot_id, a.round) for a in session.scalars(select(Answer)).all()}) == len(
             session.scalars(select(Answer.id)).all()
         )
+        votes = {image: choices for image, _, choices in votes_by_image(session)}
         for image in session.scalars(select(Image)).all():
             kinds = by_image.get(image.id, [])
             people = [a.person_id for a in kinds if a.kind in ("compare", "revise", "look")]
             assert len(set(people)) == len(people), "one person, one task of an image"
             compared = [a for a in kinds if a.kind == "compare"]
             assert len(compared) <= rules.people, "never a fourth judgment"
-            assert votes_of(session, image.id) == [a.choice for a in sorted(compared, key=_id)]
+            assert votes.get(image.id, []) == [a.choice for a in sorted(compared, key=_id)]
             if image.state == "done":
                 assert len(compared) == rules.people
                 found = verdict(rules, [a.choice or 0 for a in compared])

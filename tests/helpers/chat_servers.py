@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from discode.backends.served.backend import Served
 from discode.pairs import Pair
@@ -50,6 +51,11 @@ class Server(ThreadingHTTPServer):
         self.succeeded: Counter[str] = Counter()
         self.answers: Callable[[Body], list[Place]] = digits
         self.tokens = False  # whether it has /tokenize and logprob_token_ids
+        self.continues = False  # whether it goes on with a begun answer, as vLLM does
+        self.keeps = 0  # images that it keeps by their names, as vLLM does; 0: it ignores names
+        self.images: dict[str, str] = {}
+        self.uploads = 0
+        self.dead = False
         self.before: Callable[[Body, int], tuple[int, dict[str, str], Any] | None] = nothing
         self.seen: Counter[str] = Counter()
         self.post: Callable[[Handler, Body], Any] | None = None
@@ -58,6 +64,34 @@ class Server(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    def image(self, body: Body) -> str | None:
+        """The image that is asked about, kept or sent; None where there is none.
+
+        Raises KeyError for a name that it does not know.
+        """
+        content = body["messages"][0]["content"]
+        if isinstance(content, str):
+            return None
+        part = content[0]
+        with self.lock:
+            name, url = part.get("uuid"), (part["image_url"] or {}).get("url")
+            self.uploads += url is not None
+            if not (self.keeps and name):
+                return url
+            if url is None:
+                url = self.images[name]
+            self.images.pop(name, None)
+            self.images[name] = url  # the last that was used
+            while len(self.images) > self.keeps:
+                del self.images[next(iter(self.images))]
+            return url
+
+    def die(self) -> None:
+        """Drop every connection, and take no new one."""
+        self.dead = True
+        self.shutdown()
+        self.server_close()
 
     def handle_error(self, *_: Any) -> None:
         """Say nothing: some connections are cut on purpose."""
@@ -76,6 +110,39 @@ def caption(body: Body) -> str:
     """The caption that the question is about; "" for the trial."""
     text = question(body)
     return text.split("Caption: ")[1].splitlines()[0] if "Caption: " in text else ""
+
+
+def begun(body: Body) -> str:
+    """What the answer begins with."""
+    last = body["messages"][-1]
+    return str(last["content"]) if last["role"] == "assistant" else ""
+
+
+def rater(body: Body) -> list[Place]:
+    """Go on after whatever was begun; what is likely depends on the caption and the image."""
+    seed = sum(f"{caption(body)} {body['image']}".encode())
+    one = 0.05 + 0.9 * (seed % 7) / 7
+    written = begun(body)
+    places: list[Place] = []
+    while not places or places[-1][0] != "<eos>":
+        p = _next(written, seed, one)
+        token = max(p, key=lambda token: p[token])
+        places.append((token, p))
+        written += token
+    return places
+
+
+def _next(written: str, seed: int, one: float) -> dict[str, float]:
+    """How likely the tokens are that may follow."""
+    if not written:
+        return {"0": 0.97 - one, "1": one, "the": 0.02}
+    if written in ("0", "1"):
+        return {".": 0.9 - 0.3 * int(written), "<eos>": 0.05 + 0.3 * int(written)}
+    if written in ("0.", "1."):
+        p = {str(n): 1.0 + (seed * (n + 3)) % 11 for n in range(10)}
+        p["0"] += 20 * int(written[0])
+        return {digit: 0.95 * value / sum(p.values()) for digit, value in p.items()}
+    return {"<eos>": 0.8, "5": 0.1}
 
 
 def digits(body: Body) -> list[Place]:
@@ -101,6 +168,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server = self.server
+        if server.dead:
+            self.close_connection = True
+            return
         if server.post is not None:
             self.send(200, {}, server.post(self, body))
             return
@@ -116,6 +186,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send(404, {}, {"error": {"message": "not found"}})
             return
         name = caption(body)
+        body["image"] = None  # until it is known
         with server.lock:
             server.asked.append(body)
             server.seen[name] += 1
@@ -124,11 +195,19 @@ class Handler(BaseHTTPRequestHandler):
         if early is not None:
             self.send(*early)
             return
+        try:
+            body["image"] = server.image(body)
+        except KeyError:
+            message = "Cache miss for image at index 0 but data is not provided."
+            self.send(400, {}, {"error": {"message": message}})
+            return
         with server.lock:
             server.succeeded[name] += 1
         self.send(200, {}, self.completion(body))
 
     def completion(self, body: Body) -> Any:
+        if not self.server.continues:
+            body = body | {"messages": body["messages"][:1]}
         places = self.server.answers(body)
         ids = body.get("logprob_token_ids") if self.server.tokens else None
         content = []
@@ -145,11 +224,12 @@ class Handler(BaseHTTPRequestHandler):
                     ],
                 }
             )
-        text = "".join(token for token, _ in places)
+        text = "".join(token for token, _ in places[: len(content)] if token != "<eos>")
         choice: Any = {"message": {"content": text}}
         if body.get("logprobs"):
             choice["logprobs"] = {"content": content}
-        usage = {"prompt_tokens": 1000, "completion_tokens": len(content)}
+        blind = not isinstance(body["messages"][0]["content"], str) and body["image"] is None
+        usage = {"prompt_tokens": 400 if blind else 1000, "completion_tokens": len(content)}
         return {"choices": [choice], "usage": usage, "model": body["model"] + "-2026"}
 
     def send(self, status: int, headers: dict[str, str], found: Any) -> None:
@@ -169,7 +249,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(**options: Any) -> Iterator[Server]:
-    """Run a server; options are its attributes."""
+    """Run a server, which is asked without a proxy; options are its attributes."""
     server = Server()
     for name, value in options.items():
         assert hasattr(server, name)
@@ -177,29 +257,19 @@ def serving(**options: Any) -> Iterator[Server]:
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
-        yield server
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+                patch.delenv(name, raising=False)
+            yield server
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-def slots(count: int, seconds: float, retry_after: str = "0.05") -> Any:
-    """A rule: ``count`` requests at a time, 429 to the others, an answer after ``seconds``."""
-    free = threading.Semaphore(count)
-
-    def before(body: Body, times: int) -> tuple[int, dict[str, str], Any] | None:
-        if not free.acquire(blocking=False):
-            return 429, {"Retry-After": retry_after}, {"error": {"message": "slow down"}}
-        time.sleep(seconds)
-        free.release()
-        return None
-
-    return before
-
-
-def served(server: Server, **options: Any) -> Served:
-    return Served("tiny", base_url=server.url, **{"pause": 0.01, "tries": 2, **options})
+def served(*servers: Server, **options: Any) -> Served:
+    urls = ",".join(server.url for server in servers)
+    return Served("tiny", base_url=urls, **{"pause": 0.01, "tries": 2, **options})
 
 
 def pairs_of(image: Path, count: int) -> list[Pair]:

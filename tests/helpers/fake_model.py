@@ -46,21 +46,31 @@ class FakeModel(Backend):
     def answer(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
-        parts = []
-        for pair in pairs:
-            self.asked.append(pair.caption)
-            if self.rejects in pair.caption:
-                parts.append(Readings.failed(scale, ["rejected"]))
-                continue
-            rng = np.random.default_rng(len(pair.caption))
-            b, k = len(scale.stems), len(scale.answers)
-            parts.append(
-                Readings(
-                    scale,
-                    random_logp(rng, b, k)[None],
-                    np.log(np.array([[0.7, 0.2][:b]])),
-                    hidden=rng.normal(size=(1, 6)).astype(np.float32) if hidden else None,
-                    head=np.eye(k, 6, dtype=np.float32) if hidden else None,
-                )
-            )
-        return Readings.concat(scale, parts)
+        self.asked += [pair.caption for pair in pairs]
+        return Readings.concat(
+            scale,
+            [
+                Readings.failed(scale, ["rejected"])
+                if self.rejects in pair.caption
+                else self.answer_to(pair.caption, scale, hidden=hidden)
+                for pair in pairs
+            ],
+        )
+
+    def answer_to(self, caption: str, scale: Scale, *, hidden: bool) -> Readings:
+        rng = np.random.default_rng(len(caption))
+        b, k = len(scale.stems), len(scale.answers)
+        return Readings(
+            scale,
+            random_logp(rng, b, k)[None],
+            np.log(np.array([[0.7, 0.2][:b]])),
+            hidden=rng.normal(size=(1, 6)).astype(np.float32) if hidden else None,
+            head=np.eye(k, 6, dtype=np.float32) if hidden else None,
+        )
+
+
+def sure_of(answer: int, scale: Scale) -> Readings:
+    """The reading of a model that is sure of an answer, by its number, after the first stem."""
+    logp = np.full((1, len(scale.stems), len(scale.answers)), -np.inf)
+    logp[..., answer] = 0.0
+    return Readings(scale, logp, np.log([[1.0, 1e-300][: len(scale.stems)]]))

@@ -36,7 +36,6 @@ class Instant:
     prompt: Prompt = FLEUR
     scale: Scale = UNIT
     takes_references = True
-    advised_trust: float | None = None
     batch_size = 64
     stopped = ""
 

@@ -45,6 +45,10 @@ COMPOSITE: dict[str, Any] = {
          "references": None},
     ],
 }  # fmt: skip
+FLEUR_COMPOSITE = {
+    source: [{key: row[key] for key in ("image", "caption", "human")} for row in rows]
+    for source, rows in COMPOSITE.items()
+}
 PASCAL: dict[str, Any] = {
     "HC": [
         {"image": "VOC/JPEGImages/a.jpg", "captions": ["one dog", "a dog"], "label": 1,

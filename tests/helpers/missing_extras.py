@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from collections.abc import Generator
 from importlib.util import find_spec
 from typing import Any
@@ -14,6 +15,8 @@ OURS = {"discode", "mceval", "tests", "training", "perf"}
 
 def missing_package(error: BaseException | None) -> str | None:
     """The package that an error names because it is not installed, if it is none of ours."""
+    if isinstance(error, doctest.UnexpectedException):
+        error = error.exc_info[1]
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name:
             name = error.name.partition(".")[0]

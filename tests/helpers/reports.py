@@ -48,7 +48,7 @@ def run_custom(data: Path, out: Path) -> RunLog:
     """Run a judge by three decoders, and a metric that asks none; the store is beside the log."""
     store = out.with_name(f"{out.name}.readings.db")
     metrics = {
-        name: JudgeMetric(name, load(FakeModel(rejects="rejected"), method=name, store=store))
+        name: JudgeMetric(load(FakeModel(rejects="rejected"), method=name, store=store))
         for name in ("raw", "smoothing", "discode")
     }
     factory = FakeFactory(**metrics, length=FakeMetric(0, 2.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import tarfile
@@ -35,6 +36,40 @@ def write_tar(
             info.size, info.mtime = len(data), 1_700_000_000
             tar.addfile(info, io.BytesIO(data))
     return path
+
+
+def write_table(path: Path, table: Sequence[Mapping[str, Any]], row_group_size: int = 70) -> Path:
+    """Rows in the format of the file's suffix."""
+    if path.suffix in (".csv", ".tsv"):
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(table[0]), delimiter=_separator(path))
+            writer.writeheader()
+            writer.writerows(table)
+    elif path.suffix == ".parquet":
+        from pyarrow import Table, parquet
+
+        parquet.write_table(Table.from_pylist(table), path, row_group_size=row_group_size)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(table))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in table))
+    return path
+
+
+def read_any(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table in the format of the file's suffix; cells of CSV are texts."""
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        return list(parquet.read_table(path).to_pylist())
+    if path.suffix == ".jsonl":
+        return read_jsonl(path)
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file, delimiter=_separator(path)))
+
+
+def _separator(path: Path) -> str:
+    return "\t" if path.suffix == ".tsv" else ","
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

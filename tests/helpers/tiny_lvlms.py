@@ -12,7 +12,6 @@ and 30, as in real models: in bfloat16, numbers of that size are 0.125 apart.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +19,11 @@ import torch
 import transformers as hf
 from PIL import Image
 
-from tests.helpers import tiny_plain as plain
-from tests.helpers import tiny_special as special
 from tests.helpers.once import SHELF
-from tests.helpers.tiny_parts import Parts
+from tests.helpers.tiny_families import FAMILIES
 from tests.helpers.tiny_planted import plant
 
-FAMILIES: dict[str, Callable[[], Parts]] = {
-    family.__name__: family
-    for family in (
-        plain.llava, plain.llava_next_llama, plain.llava_next_vicuna, plain.llava_next_mistral,
-        plain.llava_next_qwen2, plain.llava_onevision, plain.internvl, special.qwen2_vl,
-        special.qwen2_5_vl, special.qwen3_vl, special.gemma3, special.gemma3_short_window,
-        plain.idefics3, plain.smolvlm, plain.mistral3, special.glm4v, plain.aya_vision,
-        special.paligemma, plain.lfm2_vl, plain.llama4, plain.mllama,
-    )
-}  # fmt: skip
+__all__ = ["FAMILIES", "UNPACKED", "ask", "make", "write"]
 UNPACKED = {"paligemma", "lfm2_vl", "mllama"}
 """Families whose captions cannot share the computation of their image."""
 

@@ -113,11 +113,11 @@ def tokenizer(
     bos: str | None = None,
     eos: str,
     pad: str,
-    prefix: Sequence[str] = (),
+    prefix: bool = True,
     template: str,
     **named: str,
 ) -> Any:
-    """A tokenizer of this kind with special tokens; ``prefix`` is put before every text.
+    """A tokenizer of this kind with special tokens; with ``prefix``, ``bos`` begins every text.
 
     ``named`` are special tokens that the processor asks for by name (``image_token`` ...).
     """
@@ -130,13 +130,13 @@ def tokenizer(
         made.normalizer = normalizers.Replace(" ", "▁")
         made.pre_tokenizer = None
         made.decoder = decoders.Sequence(back)
-    tokens = dict.fromkeys(t for t in (bos, eos, pad, *prefix, *special, *named.values()) if t)
+    tokens = dict.fromkeys(t for t in (bos, eos, pad, *special, *named.values()) if t)
     made.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in tokens])
-    if prefix:
+    if prefix and bos:
         made.post_processor = processors.TemplateProcessing(
-            single=[*prefix, "$A"],
-            pair=[*prefix, "$A", "$B:1"],
-            special_tokens=[(token, made.token_to_id(token)) for token in prefix],
+            single=[bos, "$A"],
+            pair=[bos, "$A", "$B:1"],
+            special_tokens=[(bos, made.token_to_id(bos))],
         )
     return PreTrainedTokenizerFast(
         tokenizer_object=made,
@@ -173,21 +173,20 @@ def chat(
     )
 
 
-def llama3_tokenizer(start: str, *special: str, **named: str) -> Any:
+def llama2_tokenizer(template: str) -> Any:
+    ends: dict[str, Any] = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
+    return tokenizer("llama2", [], **ends, template=template, image_token="<image>")
+
+
+def llama3_tokenizer(image: str, *special: str, **named: Any) -> Any:
+    turn = LLAMA3_HEAD % "{{ m.role }}", image, "<|eot_id|>", LLAMA3_HEAD % "assistant"
     return tokenizer(
         "llama3",
         [*LLAMA3, *special],
         bos="<|begin_of_text|>",
         eos="<|eot_id|>",
         pad="<|reserved_special_token_0|>",
-        prefix=["<|begin_of_text|>"],
-        template=chat(
-            LLAMA3_HEAD % "{{ m.role }}",
-            start,
-            "<|eot_id|>",
-            LLAMA3_HEAD % "assistant",
-            start="{{ bos_token }}",
-        ),
+        template=chat(*turn, start="{{ bos_token }}"),
         **named,
     )
 
@@ -204,17 +203,9 @@ def chatml_tokenizer(image: str, *special: str, start: str = "", **named: Any) -
     )
 
 
-def gemma_tokenizer(*special: str, template: str, **named: str) -> Any:
-    return tokenizer(
-        "gemma",
-        special,
-        bos="<bos>",
-        eos="<eos>",
-        pad="<pad>",
-        prefix=["<bos>"],
-        template=template,
-        **named,
-    )
+def gemma_tokenizer(*special: str, template: str, **named: Any) -> Any:
+    ends: dict[str, Any] = {"bos": "<bos>", "eos": "<eos>", "pad": "<pad>"}
+    return tokenizer("gemma", special, **ends, template=template, **named)
 
 
 class Parts(NamedTuple):

@@ -139,7 +139,7 @@ def labels(folder: Path) -> None:
                 "count": {thing: 1, "dog": 2},
                 "largest": {thing: 0.2, "dog": 1},
             }
-            for thing in (
+            for thing in [
                 "bus",
                 "car",
                 "sofa",
@@ -150,7 +150,7 @@ def labels(folder: Path) -> None:
                 "tie",
                 "boat",
                 "cake",
-            )
+            ]
         ],
         "statements": [
             {
@@ -196,21 +196,19 @@ def open_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings["pool"] = {"near": 2, "hard": 4, "machine": 2}
     settings["data"]["parcel"] = 5
     settings["augment"]["parcels"] = 1
-    settings["labels"]["hard_ranks"] = 10
+    settings["labels"] |= {"hard_ranks": 10, "hard_every": 1}
     settings["shares"] = {"flickr8k": 0.6, "photographs": 0.4}
     for run in settings["runs"].values():
-        run.pop("shares", None)
+        for own in ("shares", "batch"):
+            run.pop(own, None)
         run["layers"] = 3
     monkeypatch.setattr(common, "settings", lambda: copy.deepcopy(settings))
     monkeypatch.setattr(images, "WORKERS", 1)
 
 
-def fill_build(folder: Path) -> None:
-    """Fill a build folder: data, a teacher and its pupil of three steps, and the artefact."""
-    import torch
-
-    from training import data, export, images, mix, quantise, train
-    from training.batches import special_tokens
+def fill_data(folder: Path) -> None:
+    """Fill a build folder with what a run is trained on."""
+    from training import data, images
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         open_build(folder, monkeypatch)
@@ -220,8 +218,21 @@ def fill_build(folder: Path) -> None:
         sources = folder / "flickr8k", folder / "photographs"
         command(monkeypatch, data.main, *sources, "--labels", folder / "labels")
         images.render_all()
+
+
+def fill_build(folder: Path) -> None:
+    """Fill a build folder: data, a teacher and its pupil of three steps, and the artefact."""
+    import torch
+
+    from training import export, mix, quantise, train
+    from training.batches import special_tokens
+
+    fill_data(folder)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        open_build(folder, monkeypatch)
         command(monkeypatch, train.main, "deep", "--steps", 3)
-        command(monkeypatch, mix.main, "former", "deep")  # as if it had shipped before
+        for run in ("former", "middle"):  # as if they had been trained before
+            command(monkeypatch, mix.main, run, "deep")
         command(monkeypatch, train.main, "final", "--steps", 3)
         (common.BUILD / "final.w0").write_bytes(quantise.pack("final"))
         with torch.no_grad():

@@ -41,6 +41,11 @@ def test_compute(judge: discode.Judge, image: Path) -> None:
     assert found["discode_scores"] == pytest.approx(scores.value.tolist(), nan_ok=True)
     assert found["failed"] == 1
     assert found["signature"] == str(scores.signature)
+    both = evaluate.combine([module(judge), module(judge)], force_prefix=True)
+    found = both.compute(predictions=CAPTIONS[:1], images=[str(image)])
+    assert sum(key.endswith("discode") for key in found) == 2
+    with pytest.raises((ValueError, InputError)):
+        module(judge).compute(predictions=CAPTIONS, images=["a.png"])
 
 
 def test_batches_open_images_and_files_that_are_missing(
@@ -65,14 +70,3 @@ def test_references_only_where_they_are_wanted(judge: discode.Judge, image: Path
         predictions=CAPTIONS[:1], images=[str(image)], references=[["a cat", "an animal"]]
     )
     assert "references:all" in found["signature"]
-
-
-def test_beside_another_module(judge: discode.Judge, image: Path) -> None:
-    both = evaluate.combine([module(judge), module(judge)], force_prefix=True)
-    found = both.compute(predictions=CAPTIONS[:1], images=[str(image)])
-    assert sum(key.endswith("discode") for key in found) == 2
-
-
-def test_wrong_columns_are_refused(judge: discode.Judge) -> None:
-    with pytest.raises((ValueError, InputError)):
-        module(judge).compute(predictions=CAPTIONS, images=["a.png"])

@@ -57,10 +57,9 @@ def test_update_compute_reset(caplog: pytest.LogCaptureFixture) -> None:
     (warned,) = caplog.messages
     assert warned.startswith("2 of 2 pairs")
     assert "rejected" in warned  # as the model gave it
-    with pytest.raises(InputError, match="put a single one into a list"):
-        metric.update(png(), "a cat")
-    with pytest.raises(InputError, match="equally long, not 1 images, 2 captions"):
-        metric.update([png()], ["a", "b"])
+    for images, captions in ((png(), "a cat"), ([png()], ["a", "b"])):
+        with pytest.raises(InputError):
+            metric.update(images, captions)
 
 
 def test_copies_share_the_judge_and_collections_take_it() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import csv
-import json
 import random
+import re
 import sys
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -19,31 +17,18 @@ pytest.importorskip("sqlalchemy", reason="campaigns want discode-eval[mceval]")
 from sqlalchemy import inspect
 
 from discode.cli import main, output
+from mceval.candidates import add_captions
 from mceval.database import Database, open_database, rules_of, settings_of
+from mceval.intake import DomainSource, add_images
 from mceval.people import person_by_token
 from mceval.rules import Rules
 from mceval.tables import Base
 from tests.helpers.campaigns import work_all
+from tests.helpers.chat_servers import serving
 from tests.helpers.images import caption_files, image_folders
 
 DOMAINS = {"real": 8, "sketch": 7}
 Run = Callable[..., tuple[int, str, str]]
-
-
-class Captioner(BaseHTTPRequestHandler):
-    """A server that speaks OpenAI's and says one thing."""
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert body["model"] == "m"
-        answer = json.dumps({"choices": [{"message": {"content": "a square of noise"}}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
 
 
 @pytest.fixture
@@ -66,17 +51,31 @@ def fine(done: tuple[int, str, str]) -> str:
     return out
 
 
-def refused(done: tuple[int, str, str], *words: str) -> None:
+def refused(done: tuple[int, str, str], *named: object) -> None:
+    """One line, code 2; it names what it is about."""
     code, _, err = done
     assert code == 2, done
     assert len(err.strip().splitlines()) == 1
-    for word in words:
-        assert word in err
+    for thing in named:
+        assert str(thing) in err
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A campaign with its captions, which nobody changes."""
+    folder = tmp_path_factory.mktemp("started")
+    places = image_folders(folder, DOMAINS)
+    with Database(str(folder / "c.db")) as db:
+        db.create(Rules())
+        add_images(db, [DomainSource(name, path, 3) for name, path in places.items()], now=0.0)
+        for path in caption_files(folder, DOMAINS, folder):
+            add_captions(db, path.stem, path, 0.0)
+    return folder / "c.db"
 
 
 @pytest.fixture
 def begun(run: Run, tmp_path: Path) -> Path:
-    """A campaign with its captions."""
+    """A campaign with its captions, made by commands."""
     places = image_folders(tmp_path, DOMAINS)
     db = tmp_path / "c.db"
     gold = tmp_path / "gold.csv"
@@ -113,11 +112,11 @@ def test_from_folders_to_a_dataset(run: Run, begun: Path, tmp_path: Path) -> Non
     assert "Ada" in fine(run("people", begun))
 
     assert "4 tasks" in fine(run("study", begun, "--images", 4))
-    refused(run("study", begun), "nobody has judged")
+    refused(run("study", begun))
     saved = tmp_path / "saved.db"
     assert "answers in" in fine(run("backup", begun, saved))
     assert [line.split()[0] for line in fine(run("status", saved)).splitlines()[2:5]]
-    refused(run("backup", begun, saved), "exists already")
+    refused(run("backup", begun, saved), saved)
     fine(run("people", begun, "--role", "study", "--count", 1))
     with open_database(str(begun)) as db:
         work_all(db, [6], random.Random(0))
@@ -126,14 +125,14 @@ def test_from_folders_to_a_dataset(run: Run, begun: Path, tmp_path: Path) -> Non
     out = fine(run("export", begun, tmp_path / "out", "--parquet", "--writers", "--title", "T"))
     assert "5 images (3 real, 2 sketch)" in out
     assert "discode bench run --benchmark mceval" in out
-    refused(run("export", begun, tmp_path / "out"), "exists already")
+    refused(run("export", begun, tmp_path / "out"), tmp_path / "out")
     assert "returned to the queue" in fine(run("people", begun, "--careless", 1))
     fine(run("people", begun, "--reinstate", 1))
     assert "are withdrawn" in fine(run("people", begun, "--erase", 2))
 
 
 def test_what_is_missing_or_left_out_is_said(run: Run, begun: Path, tmp_path: Path) -> None:
-    """A lowered quota, an unfinished campaign, moved images, gold questions that are too few."""
+    """A lowered quota, an unfinished campaign, images that were moved."""
     fine(run("people", begun, "--role", "both", "--count", 5))
     with open_database(str(begun)) as db:
         work_all(db, [1, 2, 3, 4, 5], random.Random(0))
@@ -145,19 +144,17 @@ def test_what_is_missing_or_left_out_is_said(run: Run, begun: Path, tmp_path: Pa
     moved.mkdir()
     for name in DOMAINS:
         (tmp_path / name).rename(moved / name)
-    refused(run("export", begun, tmp_path / "out"), "can no longer be read")
+    refused(run("export", begun, tmp_path / "out"), tmp_path)
     code, out, err = run("export", begun, tmp_path / "out", "--image-folder", moved)
     assert code == 0, err
     assert "3 images (1 real, 2 sketch)" in out
     assert "2 left out" in err
     assert "sketch is not finished: 2 of 9 images" in err
 
-    assert "gold questions check nobody" in fine(run("status", begun))
     gold = tmp_path / "more.csv"
     lines = [f"moved/sketch/00{number}.png,noise,a dog\n" for number in range(4)]
     gold.write_text("image,right,wrong\n" + "".join(lines))
     assert "4 gold questions" in fine(run("images", begun, "--gold", gold))
-    assert "gold questions" not in fine(run("status", begun))
 
 
 def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
@@ -179,7 +176,7 @@ def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
     assert "to reject" in out
     assert (tmp_path / "results.decided.csv").is_file()
     # A finished campaign has no tasks, its user study may.
-    refused(run("tasks", begun, tmp_path / "none", "--image-url", url), "nothing is open")
+    refused(run("tasks", begun, tmp_path / "none", "--image-url", url))
     assert not (tmp_path / "none").exists()
     fine(run("study", begun, "--images", 2))
     told = fine(
@@ -189,9 +186,8 @@ def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
     assert told.startswith("2 tasks for 2 answers")
     assert len(list((tmp_path / "public").iterdir())) == 2
     assert "5 images" in fine(run("export", begun, tmp_path / "out", "--images", "hashes"))
-    refused(run("tasks", begun, tmp_path / "x", "--image-url", "x"), "{digest}")
-    refused(run("import", begun, results, "-o", results), "also read from")
-    refused(run("import", begun, tmp_path / "none.csv"), "cannot read")
+    refused(run("import", begun, results, "-o", results), results)
+    refused(run("import", begun, tmp_path / "none.csv"), "none.csv")
 
 
 def test_a_platforms_pages_by_the_papers_protocol(run: Run, tmp_path: Path) -> None:
@@ -215,29 +211,14 @@ def test_a_model_writes(run: Run, tmp_path: Path) -> None:
     places = image_folders(tmp_path, {"real": 4})
     db = tmp_path / "c.db"
     fine(run("init", db, "--domain", f"real={places['real']}", "--per-domain", 2))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Captioner)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{server.server_port}/v1"
-        asked = ("candidates", db, "--writer", "w", "--spare", 0, "--model")
-        assert "2 captions of w" in fine(run(*asked, "endpoint:m", "-M", f"base_url={url}"))
-        assert "0 captions of w" in fine(run(*asked, "endpoint:m", "--base-url", url))
-        refused(run(*asked, "endpoint:m", "--base-url", "nowhere"), "http://")
-        refused(run(*asked, "endpoint:m"), "base_url")
-        refused(run(*asked, "embedded"), "does not write captions", "endpoint:NAME")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def test_plan(run: Run) -> None:
-    out = fine(run("plan", "--rounds", 5))
-    money = next(line for line in out.splitlines() if line.startswith("money")).split()[1]
-    assert 5500 < float(money.replace(",", "")) < 7500
-    refused(run("plan", "--accuracy", 0.3), "accuracy=0.3", "0.5")
-    refused(run("plan", "--people", 2, "--consensus", "majority"), "odd number")
+    asked = ("candidates", db, "--writer", "w", "--spare", 0, "--model")
+    with serving() as server:
+        assert "2 captions" in fine(run(*asked, "endpoint:m", "-M", f"base_url={server.url}"))
+        assert "0 captions" in fine(run(*asked, "endpoint:m", "--base-url", server.url))
+    assert [body["model"] for body in server.asked] == ["m", "m"]
+    refused(run(*asked, "endpoint:m", "--base-url", "nowhere"), "base_url")
+    refused(run(*asked, "endpoint:m"), "base_url")
+    refused(run(*asked, "embedded"), "embedded")
 
 
 def test_names_and_links(run: Run, begun: Path, tmp_path: Path) -> None:
@@ -250,10 +231,10 @@ def test_names_and_links(run: Run, begun: Path, tmp_path: Path) -> None:
     assert names == [["comparer 1", "comparer 2"], ["comparer 3", "comparer 4"]]
     ada = ("people", begun, "--role", "comparer", "--name", "Ada")
     fine(run(*ada))
-    refused(run(*ada), "'Ada' is person 5 already", "reissue")
-    refused(run(*ada[:-1], "Bob", "--name", "Bob"), "'Bob' is given twice")
+    refused(run(*ada), "Ada", "person 5")
+    refused(run(*ada[:-1], "Bob", "--name", "Bob"), "Bob")
     refused(run(*ada[:-1], "B\u202eob"), "U+202E")
-    refused(run(*ada[:-1], "B\nob"), "is one line")
+    refused(run(*ada[:-1], "B\nob"), "B\\nob")
     tokens = tmp_path / "tokens.csv"
     fine(run(*ada[:-1], "=1+1", "-o", tokens, "--public-url", "https://captions.example.org/"))
     (row,) = csv.DictReader(tokens.read_text().splitlines())
@@ -263,26 +244,8 @@ def test_names_and_links(run: Run, begun: Path, tmp_path: Path) -> None:
     assert out.split("\t")[-1].startswith("https://captions.example.org/join/")
 
 
-@pytest.mark.parametrize("verb", ["people", "status"])
-def test_tables_fit_a_terminal(
-    run: Run, begun: Path, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    fine(run("people", begun, "--role", "comparer", "--name", "Ada Lovelace-Byron", "--count", 2))
-    with open_database(str(begun)) as db:
-        work_all(db, [1, 2, 3], random.Random(0))
-    monkeypatch.setattr(output.stdout, "width", 80)
-    lines = fine(run(verb, begun)).splitlines()
-    wanted = {"people": ["2 comparer 1 comparer active", "3 comparer 2 comparer active"],
-              "status": ["real 0 3 3 5 0 0 ", "all 0 5 5 10 0 0 "]}[verb]  # fmt: skip
-    plain = [" ".join(line.split()) for line in lines]
-    for words in wanted:
-        assert any(line.startswith(words) for line in plain), plain
-    last = max(number for number, line in enumerate(plain) if line.startswith(wanted[-1]))
-    assert max(len(line.rstrip()) for line in lines[: last + 1]) <= 80
-
-
 def test_plan_from_a_campaign(run: Run, begun: Path) -> None:
-    refused(run("plan", "--from", begun), "no comparisons", "--compare-seconds")
+    refused(run("plan", "--from", begun), "--compare-seconds")
     fine(run("people", begun, "--role", "comparer", "--count", 3))
     fine(run("people", begun, "--role", "reviser", "--count", 1))
     with open_database(str(begun)) as db:
@@ -290,18 +253,17 @@ def test_plan_from_a_campaign(run: Run, begun: Path) -> None:
     out = fine(run("plan", "--from", begun, "--rounds", 2))
     assert "comparisons of 5.0 s" in out
     assert "revisions of 9.0 s (means)" in out
-    hours = next(line for line in out.splitlines() if line.startswith("hours")).split()[1]
+    (hours,) = re.findall(r"hours +(\S+)", out)
     same = fine(run("plan", "--compare-seconds", 5, "--revise-seconds", 9, "--rounds", 2))
-    assert hours == next(x for x in same.splitlines() if x.startswith("hours")).split()[1]
+    assert re.findall(r"hours +(\S+)", same) == [hours]
     mixed = fine(run("plan", "--from", begun, "--compare-seconds", 50, "--rounds", 2))
-    assert hours != next(x for x in mixed.splitlines() if x.startswith("hours")).split()[1]
-    refused(run("plan", "--compare-seconds", 0), "compare_seconds=0")
+    assert re.findall(r"hours +(\S+)", mixed) != [hours]
+    refused(run("plan", "--accuracy", 0.3), "accuracy=0.3")
 
 
 def test_status_says_what_stalls(run: Run, begun: Path, tmp_path: Path) -> None:
     out = fine(run("status", begun))
-    assert "stalled: 0 active people compare, and every image needs 3 of them" in out
-    assert "  cure: invite more with discode mceval people --role comparer" in out
+    assert re.search(r"stalled: .*\n  cure: .*--role comparer", out)
     assert "pay" not in out, "none was promised"
     fine(run("people", begun, "--role", "comparer", "--count", 3))
     fine(run("people", begun, "--role", "reviser", "--count", 1))
@@ -309,9 +271,7 @@ def test_status_says_what_stalls(run: Run, begun: Path, tmp_path: Path) -> None:
     assert "pay" not in fine(run("people", begun))
     with open_database(str(begun)) as db:
         work_all(db, [1, 2, 3, 4], random.Random(0))
-    out = fine(run("status", begun))
-    assert "stalled" not in out
-    assert "left caption chosen: " in out
+    assert "stalled" not in fine(run("status", begun))
     places = image_folders(tmp_path / "more", {"real": 2}, seed=9)
     out = fine(run("images", begun, "--domain", f"real:5={places['real']}"))
     assert "real: 2 new images, 0 left out" in out
@@ -321,7 +281,7 @@ def test_status_says_what_stalls(run: Run, begun: Path, tmp_path: Path) -> None:
     fine(run("init", paid, "--domain", f"real={places['real']}", "--pay-per-hour", 20))
     assert "pay 0.00" in fine(run("status", paid))
     refused(run("init", tmp_path / "x.db", "--domain", f"real={places['real']}",
-                "--pay-per-hour", -1), "pay_per_hour=-1")  # fmt: skip
+                "--pay-per-hour", -1), "pay_per_hour")  # fmt: skip
 
 
 def test_images_and_people_by_hand(run: Run, begun: Path, tmp_path: Path) -> None:
@@ -333,21 +293,20 @@ def test_images_and_people_by_hand(run: Run, begun: Path, tmp_path: Path) -> Non
         assert person_by_token(db, old, 0.0) is None
         assert person_by_token(db, new, 0.0) is not None
     assert "no longer work" in fine(run("people", begun, "--revoke", 1, "--reason", "moved"))
-    refused(run("people", begun, "--reissue", 1), "is left; reinstate")
+    refused(run("people", begun, "--reissue", 1), "person 1")
     refused(run("people", begun, "--role", "admin", "--name", "x", "--days", 0), "days=0")
     fine(run("images", begun, "--take-down", 1, "--reason", "private"))
     assert "taken down: private" in fine(run("images", begun))
     fine(run("images", begun, "--restore", 1))
     assert "taken down" not in fine(run("images", begun))
-    refused(run("images", begun, "--restore", 1), "is not discarded")
-    refused(run("images", begun, "--take-down", 99), "no image has the number 99")
+    refused(run("images", begun, "--restore", 1), "image 1")
+    refused(run("images", begun, "--take-down", 99), "99")
     better = tmp_path / "better.csv"
     better.write_text((tmp_path / "w1.csv").read_text().replace("sees", "finds"))
     captions = ("candidates", begun, "--writer", "w1", "--file", better)
     refused(run(*captions), "--replace")
     assert "0 captions of w1, 15 replaced" in fine(run(*captions, "--replace"))
-    refused(run("candidates", begun, "--writer", "w1", "--model", "endpoint:x", "--replace"),
-            "--replace goes with --file")  # fmt: skip
+    refused(run("candidates", begun, "--writer", "w1", "--model", "endpoint:x", "--replace"))
 
 
 def test_the_papers_protocol(run: Run, tmp_path: Path) -> None:
@@ -377,20 +336,14 @@ def test_the_papers_protocol(run: Run, tmp_path: Path) -> None:
     }
     other = tmp_path / "other.db"
     refused(run("init", other, *domain, "--protocol", "paper", "--gold", gold), "--gold-rate")
-    refused(run("init", other, *domain, "--protocol", "papr"), "did you mean 'paper'")
+    refused(run("init", other, *domain, "--protocol", "papr"), "papr")
     assert not other.exists()
 
 
-def test_warnings_at_the_start(run: Run, tmp_path: Path) -> None:
+def test_captions_that_are_equal_are_warned_of(run: Run, tmp_path: Path) -> None:
     places = image_folders(tmp_path, {"real": 4})
-    gold = tmp_path / "gold.csv"
-    gold.write_text("image,right,wrong\nreal/000.png,noise,a dog\nreal/000.png,noise,a cat\n")
     path = tmp_path / "c.db"
-    code, _, err = run("init", path, "--domain", f"real={places['real']}", "--gold", gold,
-                       "--per-domain", 2)  # fmt: skip
-    assert code == 0
-    assert "1 gold images are in a domain" in err
-    assert "1 images have more than one gold question" in err
+    fine(run("init", path, "--domain", f"real={places['real']}", "--per-domain", 2))
     for writer, texts in (
         ("a", "one two three four"), ("b", "one 2 3 4"), ("c", "one 2 third fourth"),
         ("d", "one two III IV"),
@@ -417,47 +370,51 @@ def test_a_failed_start_on_a_server_leaves_nothing(
     with Database(postgres_url) as db:
         assert inspect(db.engine).get_table_names() == []
     assert run("init", postgres_url, *domain)[0] == 0
-    refused(run("init", postgres_url, *domain), "holds a campaign already")
+    refused(run("init", postgres_url, *domain))
     with open_database(postgres_url) as db:  # and that one is left alone
         Base.metadata.drop_all(db.engine)
 
 
-def test_public_addresses(run: Run, begun: Path) -> None:
-    for address, word in (
-        ("captions.example.org", "give https://NAME"), ("ftp://x", "give https://NAME"),
-        ("https://x:99999", "give https://NAME"), ("https://me@x", "give https://NAME"),
-        ("https://example.org/captions", "https://captions.example.org"),
-    ):  # fmt: skip
-        refused(run("annotate", begun, "--public-url", address), word)
-
-
-def test_mistakes(run: Run, begun: Path, tmp_path: Path) -> None:
-    none, new = tmp_path / "none.db", tmp_path / "new.db"
-    for verb in ("status", "people"):
-        refused(run(verb, none), "no campaign at")
-    refused(run("export", none, tmp_path / "x"), "no campaign at")
-    refused(run("init", new, "--domain", "real"), "NAME=FOLDER")
-    refused(run("init", new, "--domain", "real:x=a"), "not a number of images")
-    refused(run("init", new, "--domain", f"real={tmp_path / 'no'}"), "no such folder")
-    refused(
-        run("init", new, "--domain", f"a={tmp_path / 'real'}", "--consensus", "most"), "majority"
-    )
-    refused(run("init", new, "--domain", f"a={tmp_path / 'real'}", "--near", 99), "near=99")
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ("status NONE", "none.db"),
+        ("annotate NONE", "none.db"),
+        ("init NEW --domain real", "real"),
+        ("init NEW --domain real:x=a", "'x'"),
+        ("init NEW --domain real=NONE", "none.db"),
+        ("init NEW --domain a=REAL --consensus most", "most"),
+        ("init DB --domain a=REAL", "c.db"),
+        ("candidates DB --writer w1", "--file"),
+        ("candidates DB --writer w1 --file W1 -M timeout=5", "--model"),
+        ("candidates DB --writer w9 --file W1", "w9"),
+        ("people DB --role boss --count 1", "boss"),
+        ("people DB --count 1", "role"),
+        ("people DB --role comparer --count -3", "-3"),
+        ("people DB --role admin", "name"),
+        ("people DB --erase 99", "99"),
+        ("study DB --images 5", "5 images"),
+        ("export DB X", "status"),
+        ("annotate DB --port 70000", "70000"),
+        ("annotate DB --images NONE", "none.db"),
+        ("annotate DB --pause-every 0", "--pause-every 0"),
+        ("annotate DB --public-url captions.example.org", "captions.example.org"),
+        ("annotate DB --public-url https://example.org/captions", "https://captions.example.org"),
+    ],
+)
+def test_mistakes(run: Run, started: Path, tmp_path: Path, arguments: str, named: str) -> None:
+    if arguments.startswith("annotate"):
+        pytest.importorskip(
+            "fastapi", reason="annotating is tested with discode-eval[annotate,dev]"
+        )
+    new = tmp_path / "new.db"
+    files = {"NONE": tmp_path / "none.db", "NEW": new, "DB": started, "X": tmp_path / "x",
+             "W1": started.parent / "w1.csv"}  # fmt: skip
+    words = [str(files.get(word, word)) for word in arguments.split()]
+    real, none = started.parent / "real", tmp_path / "none.db"
+    words = [word.replace("=REAL", f"={real}").replace("=NONE", f"={none}") for word in words]
+    refused(run(*words), named)
     assert not new.exists(), "a failed start leaves nothing"
-    refused(run("init", begun, "--domain", f"a={tmp_path / 'real'}"), "holds a campaign already")
-    refused(run("candidates", begun, "--writer", "w1"), "--file or --model")
-    captions = ("candidates", begun, "--writer", "w1", "--file", tmp_path / "w1.csv")
-    refused(run(*captions, "-M", "timeout=5"), "timeout", "--model as well")
-    refused(run("candidates", begun, "--writer", "w9", "--file", tmp_path / "w1.csv"), "4 writers")
-    refused(run("people", begun, "--role", "boss", "--count", 1), "unknown role 'boss'", "admin")
-    refused(run("people", begun, "--count", 1), "--role")
-    refused(run("people", begun, "--role", "comparer", "--count", -3), "--count -3")
-    refused(run("people", begun, "--erase", 99), "nobody has the number 99")
-    refused(run("people", begun, "--role", "admin"), "--name")
-    refused(run("people", begun, "--careless", 99), "nobody has the number 99")
-    refused(run("study", begun, "--images", 5), "5 images are wanted, 0 are finished")
-    refused(run("export", begun, tmp_path / "x"), "no image is finished")
-    refused(run("status", "mysql://x"), "'mysql' is not known")
 
 
 def test_one_limit_for_duplicates_and_a_second_look(run: Run, tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError
+from mceval import crowd_import
 from mceval.checks import Checks
 from mceval.crowd import CrowdTask, crowd_tasks, hit_parameters, write_tasks
-from mceval.crowd_import import AgreementCheck, Decision, import_results, write_decisions
+from mceval.crowd_import import Decision, import_results, write_decisions
 from mceval.database import Database
 from mceval.guide import ADVICE, COMPARED_EXAMPLES, DEFINITIONS, FLAG_REASONS, REVISING
 from mceval.intake import add_gold
@@ -27,10 +28,10 @@ from mceval.queue import flag, next_task
 from mceval.queue.leases import RELOAD_SECONDS
 from mceval.rules import Rules
 from mceval.states import NOT_LOADED
-from mceval.tables import Answer, Candidate, Image, Pass, Person, Slot, Void
+from mceval.tables import Answer, Candidate, Image, Person, Refusal, Slot, Void
 from mceval.user_study import begin_user_study, user_study_result
 from tests.helpers.annotating import draw_image
-from tests.helpers.campaigns import check_rules, fill, invite_people, work_all
+from tests.helpers.campaigns import ask, check_rules, fill, invite_people, scalar, scalars, work_all
 
 URL = "https://example.org/{digest}{suffix}?a=1&b=2"
 CHECKS = Checks(gold_after=2, gold_odds=20.0)
@@ -54,8 +55,7 @@ class Reader(HTMLParser):
 
 
 def tasks_of(db: Database, *, gold: bool = True, study: bool = False) -> list[CrowdTask]:
-    with db.read() as session:
-        return crowd_tasks(session, URL, gold=gold, study=study)
+    return ask(db, crowd_tasks, URL, gold=gold, study=study)
 
 
 def pages(instructions: str = "") -> Any:
@@ -76,29 +76,26 @@ def answers(
 ) -> Path:
     """Write what workers of given accuracies answer, in Mechanical Turk's columns."""
     rng = random.Random(seed)
-    columns = ["HITId", "AssignmentId", "WorkerId", "WorkTimeInSeconds", "Input.task",
-               "Answer.choice", "Answer.swapped", "Answer.text", "Approve", "Reject"]  # fmt: skip
+    columns = ["AssignmentId", "WorkerId", "WorkTimeInSeconds", "Input.task", "Answer.choice",
+               "Answer.swapped", "Answer.text", "Approve", "Reject"]  # fmt: skip
     with path.open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file)
         out.writerow(columns)
         for task in tasks:
-            count = min(task.assignments + rows, len(workers))
-            for worker in rng.sample(sorted(workers), count):
-                choice = text = ""
+            for worker in rng.sample(sorted(workers), min(task.assignments + rows, len(workers))):
+                choice, text = "", f"{task.captions[0]}, revised"
                 if task.kind == "compare":
-                    first, second = task.captions
-                    right = 0 if first < second else 1
-                    good = rng.random() < workers[worker]
-                    choice = str(right if good else 1 - right)
-                else:
-                    text = f"{task.captions[0]}, revised"
+                    right = task.captions[0] >= task.captions[1]
+                    choice, text = str(int(right ^ (rng.random() >= workers[worker]))), ""
                 name = f"{seed}-{task.task}-{worker}"
-                out.writerow(["h", name, worker, 20, task.task, choice, rng.randint(0, 1), text,
-                              "", ""])  # fmt: skip
+                out.writerow([name, worker, 20, task.task, choice, rng.randint(0, 1), text, "", ""])
     return path
 
 
-def test_a_campaign_by_crowd_alone(sqlite: Database, tmp_path: Path) -> None:
+def test_a_campaign_by_crowd_alone(
+    sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowd_import, "AGREE_AFTER", 999)
     fill(sqlite, Rules(), {"a": (6, 30), "b": (5, 30)}, checks=CHECKS)
     workers = {f"W{i}": 0.9 for i in range(9)}
     for number in range(40):
@@ -106,92 +103,48 @@ def test_a_campaign_by_crowd_alone(sqlite: Database, tmp_path: Path) -> None:
         if not tasks:
             break
         path = answers(tasks, workers, tmp_path / f"{number}.csv", seed=number)
-        decisions = import_results(sqlite, path, float(number), agreement=AgreementCheck(after=999))
+        decisions = import_results(sqlite, path, float(number))
         assert {one.decision for one in decisions} == {"approve"}
     check_rules(sqlite)
-    with sqlite.read() as session:
-        done = session.scalar(select(func.count()).where(Image.state == "done"))
-        people = session.scalars(select(Person)).all()
+    done = scalar(sqlite, select(func.count()).where(Image.state == "done"))
+    people = scalars(sqlite, select(Person))
     assert done == 11
     assert {person.worker for person in people} == set(workers)
     assert all(person.token_hash is None for person in people)
 
 
-def test_a_second_import_changes_nothing(sqlite: Database, tmp_path: Path) -> None:
-    fill(sqlite, Rules(), {"a": (4, 4)})
-    path = answers(tasks_of(sqlite), dict.fromkeys("ABCDE", 1.0), tmp_path / "r.csv")
-    first = import_results(sqlite, path, 1.0)
-    again = import_results(sqlite, path, 2.0)
-    assert [one.used for one in again] == [one.used for one in first]
-    with sqlite.read() as session:
-        assert session.scalar(select(func.count(Answer.id))) == sum(one.used for one in first)
-    check_rules(sqlite)
-
-
 def test_more_answers_than_needed_are_paid_and_not_used(sqlite: Database, tmp_path: Path) -> None:
+    """And a second import changes nothing."""
     fill(sqlite, Rules(), {"a": (2, 2)})
     path = answers(tasks_of(sqlite), dict.fromkeys("ABCDEF", 1.0), tmp_path / "r.csv", rows=2)
     decisions = import_results(sqlite, path, 1.0)
-    spare = [one for one in decisions if not one.used]
-    assert spare
-    assert {one.decision for one in spare} == {"approve"}
+    assert {row.decision for row in decisions if not row.used} == {"approve"}
+    again = import_results(sqlite, path, 2.0)
+    assert [row.used for row in again] == [row.used for row in decisions]
+    assert scalar(sqlite, select(func.count(Answer.id))) == sum(row.used for row in decisions)
     check_rules(sqlite)
 
 
-def test_gold_time_and_agreement_reject(sqlite: Database, tmp_path: Path) -> None:
-    fill(sqlite, Rules(), {"a": (20, 20)}, checks=CHECKS, gold=4)
-    tasks = tasks_of(sqlite)
-    assert {task.assignments for task in tasks if task.kind == "compare"} == {3}
+@pytest.mark.parametrize(("gold", "reason"), [(4, "gold questions: 0 of"), (0, "agreement: ")])
+def test_gold_and_agreement_reject(
+    sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gold: int, reason: str
+) -> None:
+    monkeypatch.setattr(crowd_import, "AGREE_AFTER", 5)
+    fill(sqlite, Rules(), {"a": (20, 20)}, checks=CHECKS, gold=gold)
     workers = {"good1": 1.0, "good2": 1.0, "good3": 1.0, "good4": 1.0, "bad": 0.0}
-    path = answers(tasks, workers, tmp_path / "r.csv", rows=2)
+    path = answers(tasks_of(sqlite), workers, tmp_path / "r.csv", rows=2 if gold else 0)
     decisions = import_results(sqlite, path, 1.0)
-    for one in decisions:
-        assert (one.decision == "reject") == (one.worker == "bad")
-        if one.worker == "bad":
-            assert one.reason.startswith("gold questions: 0 of")
-            assert not one.used
+    for row in decisions:
+        assert (row.decision == "reject") == (row.worker == "bad")
+        assert row.worker != "bad" or (row.reason.startswith(reason) and not row.used)
     check_rules(sqlite)
-    with sqlite.read() as session:
-        assert session.scalars(select(Void.reason)).all()
-    told = tmp_path / "decided.csv"
-    write_decisions(decisions, path, told)
-    with told.open(newline="") as file:
+    assert scalars(sqlite, select(Void.reason))
+    write_decisions(decisions, path, tmp_path / "decided.csv")
+    with (tmp_path / "decided.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(decisions)
     assert all(bool(row["Approve"]) != bool(row["Reject"]) for row in rows)
     assert {row["WorkerId"] for row in rows if row["Reject"]} == {"bad"}
-
-
-def test_who_agrees_with_nobody(sqlite: Database, tmp_path: Path) -> None:
-    fill(sqlite, Rules(), {"a": (30, 30)})
-    workers = dict.fromkeys(("good1", "good2", "good3", "good4"), 1.0) | {"odd": 0.0}
-    path = answers(tasks_of(sqlite), workers, tmp_path / "r.csv")
-    decisions = import_results(sqlite, path, 1.0, agreement=AgreementCheck(after=5, least=0.5))
-    reasons = {one.worker: one.reason for one in decisions if one.decision == "reject"}
-    assert set(reasons) == {"odd"}
-    assert reasons["odd"].startswith("agreement: with the others on 0 of")
-    check_rules(sqlite)
-
-
-def test_a_plain_table(sqlite: Database, tmp_path: Path) -> None:
-    fill(sqlite, Rules(people=1), {"a": (1, 1)})
-    tasks = tasks_of(sqlite)
-    write_tasks(tasks, tmp_path / "out", "csv")
-    with (tmp_path / "out" / "tasks.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert {row["kind"] for row in rows} == {"compare", "revise"}
-    path = tmp_path / "results.csv"
-    path.write_text(
-        "task,worker,seconds,choice,text\n"
-        + "".join(
-            f"{row['task']},{row['kind']},12,"
-            + ("0,\n" if row["kind"] == "compare" else ',"a <b>, & ""c"""\n')
-            for row in rows
-        )
-    )
-    assert all(one.used for one in import_results(sqlite, path, 1.0))
-    with sqlite.read() as session:
-        assert session.scalars(select(Image.reference)).all() == ['a <b>, & "c"']
 
 
 def test_pages_cannot_be_broken_by_captions(tmp_path: Path) -> None:
@@ -241,7 +194,7 @@ def test_the_page_has_the_guide_and_instructions_add_to_it() -> None:
 def test_a_page_that_the_platform_would_refuse(tmp_path: Path) -> None:
     task = CrowdTask("00ff", "compare", "real", "https://x/1", ("é" * 4000, "b" * 4000), 3)
     assert len(pages().question(task).encode()) <= 65_535
-    with pytest.raises(InputError, match=r"task 00ff has .* Mechanical Turk takes 65,535"):
+    with pytest.raises(InputError):
         write_tasks([task], tmp_path / "out", "mturk", "word " * 4000)
     assert not (tmp_path / "out").exists()
 
@@ -255,12 +208,8 @@ def test_what_the_website_gets(sqlite: Database, tmp_path: Path) -> None:
     with (tmp_path / "out" / "hits-compare.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
     columns = set(re.findall(r"\$\{(.*?)\}", layout))
-    assert columns == {
-        "task",
-        "image_url",
-        "first",
-        "second",
-    }  # nothing of a script looks like a column
+    # nothing of a script looks like a column
+    assert columns == {"task", "image_url", "first", "second"}
     safe = Reader(layout).tags
     for name in columns:
         layout = layout.replace(f"${{{name}}}", row[name])
@@ -300,9 +249,6 @@ def test_a_finished_campaign_has_no_tasks(sqlite: Database, tmp_path: Path) -> N
     assert [task.kind for task in tasks_of(sqlite)] == ["revise", "revise"]
     work_all(sqlite, reviser, random.Random(0))
     assert tasks_of(sqlite) == []
-    with pytest.raises(InputError, match="nothing is open"):
-        write_tasks(tasks_of(sqlite), tmp_path / "x", "csv")
-    assert not (tmp_path / "x").exists()
 
 
 def test_gold_on_an_image_of_the_campaign(sqlite: Database, tmp_path: Path) -> None:
@@ -355,25 +301,23 @@ def test_images_to_host(sqlite: Database, tmp_path: Path) -> None:
 
     sqlite.run(move)
     there = tmp_path / "public"
-    with sqlite.read() as session:
-        tasks = crowd_tasks(session, "https://x/{digest}{suffix}", copies=there)
+    tasks = ask(sqlite, crowd_tasks, "https://x/{digest}{suffix}", copies=there)
     names = {task.image_url.removeprefix("https://x/") for task in tasks}
     assert {path.name for path in there.iterdir()} == names
     assert sorted(Path(name).suffix for name in names) == [".jpg", ".png"]
     assert all(b"somebody" not in path.read_bytes() for path in there.iterdir())
     files[0].write_bytes(b"another")
-    with sqlite.read() as session, pytest.raises(InputError, match="has changed since"):
+    with sqlite.read() as session, pytest.raises(InputError):
         crowd_tasks(session, URL, copies=there)
     files[0].unlink()
-    with sqlite.read() as session, pytest.raises(InputError, match="No such file"):
+    with sqlite.read() as session, pytest.raises(InputError):
         crowd_tasks(session, URL, copies=there)
     moved = tmp_path / "moved" / "a"
     moved.mkdir(parents=True)
     Pillow.new("RGB", (8, 6), "red").save(moved / "0.png", "JPEG", exif=exif)
     files[1].rename(moved / "1.png")
-    with sqlite.read() as session:
-        again = crowd_tasks(session, "https://x/{digest}{suffix}", copies=tmp_path / "again",
-                            images=tmp_path / "moved")  # fmt: skip
+    again = ask(sqlite, crowd_tasks, "https://x/{digest}{suffix}", copies=tmp_path / "again",
+                        images=tmp_path / "moved")  # fmt: skip
     assert again == tasks
 
 
@@ -402,9 +346,8 @@ def test_the_user_study_by_crowd(sqlite: Database, tmp_path: Path) -> None:
     assert {one.reason for one in old} == {
         "not used: the worker took part in the campaign, and the study needs new people"
     }
-    with sqlite.read() as session:
-        result = user_study_result(session)
-        roles = {person.name: person.role for person in session.scalars(select(Person)).all()}
+    result = ask(sqlite, user_study_result)
+    roles = {person.name: person.role for person in scalars(sqlite, select(Person))}
     assert (result.images, result.judged, result.accuracy.value) == (4, 8, 1.0)
     assert roles["new1"] == roles["new2"] == "study"
     assert tasks_of(sqlite, study=True) == []
@@ -428,7 +371,7 @@ def test_skips_and_flags_of_a_crowd(sqlite: Database, tmp_path: Path) -> None:
         ("approve", True), ("approve", True), ("approve", True), ("reject", False),
         ("approve", True)]  # fmt: skip
     with sqlite.read() as session:
-        made = session.execute(select(Pass.kind, Pass.reason).order_by(Pass.id)).all()
+        made = session.execute(select(Refusal.kind, Refusal.reason).order_by(Refusal.id)).all()
         gone = session.scalars(select(Image.reason).where(Image.state == "discarded")).all()
         assert not session.scalars(select(Slot.id).where(Slot.state == "leased")).all()
     assert [tuple(row) for row in made] == [
@@ -440,8 +383,7 @@ def test_skips_and_flags_of_a_crowd(sqlite: Database, tmp_path: Path) -> None:
     assert [why.startswith("flagged by 2 people") for why in gone] == [True]
     again = send(sqlite, tmp_path / "r.csv", columns, *rows, now=2.0)
     assert [row.used for row in again] == [row.used for row in decisions]
-    with sqlite.read() as session:
-        assert len(session.scalars(select(Pass.id)).all()) == 4
+    assert len(scalars(sqlite, select(Refusal.id))) == 4
     (late,) = send(sqlite, tmp_path / "l.csv", columns, f"{other},V,9,1,,,", now=3.0)
     assert (late.decision, late.used) == ("approve", False)
     check_rules(sqlite)
@@ -462,42 +404,27 @@ def test_an_image_that_did_not_load_comes_back_to_a_worker(
     ):
         decisions = send(sqlite, tmp_path / "r.csv", columns, *rows, now=now)
         assert [(row.decision, row.used) for row in decisions] == [("approve", u) for u in used]
-    with sqlite.read() as session:
-        assert len(session.scalars(select(Pass.id)).all()) == 1
-        assert session.scalars(select(Answer.choice)).all() == [1]
+    assert len(scalars(sqlite, select(Refusal.id))) == 1
+    assert scalars(sqlite, select(Answer.choice)) == [1]
 
 
 @pytest.mark.parametrize(
-    ("text", "match"),
+    ("text", "place"),
     [
-        ("task,worker,seconds\nnone,w,5\n", "'none' is not of this campaign"),
-        ("worker,seconds\nw,5\n", "line 2 has no Input.task or"),
-        ("task,worker,seconds\nx,,5\n", "has no WorkerId or worker"),
-        ("task,worker,seconds\nx,w,soon\n", "no number of seconds"),
-        ("task,worker,seconds\nx,w,-1\n", "seconds are not allowed"),
-        ("task,worker,seconds,assignment\nx,w,1,a\nx,v,1,a\n", "'a' is there twice"),
-        ("task,worker,seconds\n", "holds no results"),
+        ("task,worker,seconds\nnone,w,5\n", "line 2"),
+        ("worker,seconds\nw,5\n", "line 2"),
+        ("task,worker,seconds\nx,,5\n", "line 2"),
+        ("task,worker,seconds\nx,w,soon\n", "line 2"),
+        ("task,worker,seconds\nx,w,-1\n", "line 2"),
+        ("task,worker,seconds,assignment\nx,w,1,a\nx,v,1,a\n", "line 3"),
+        ("task,worker,seconds\n", "r.csv"),
     ],
 )
-def test_invalid_results(sqlite: Database, tmp_path: Path, text: str, match: str) -> None:
+def test_invalid_results(sqlite: Database, tmp_path: Path, text: str, place: str) -> None:
     fill(sqlite, Rules(), {"a": (1, 1)})
-    path = tmp_path / "r.csv"
-    path.write_text(text)
-    with pytest.raises(InputError, match=match):
-        import_results(sqlite, path, 0.0)
-
-
-def test_invalid_answers_are_rejected(sqlite: Database, tmp_path: Path) -> None:
-    fill(sqlite, Rules(), {"a": (1, 1)})
-    names = {task.kind: task.task for task in tasks_of(sqlite)}
-    path = tmp_path / "r.csv"
-    path.write_text(
-        f"task,worker,seconds,choice,text\n{names['revise']},v,5,,\n{names['compare']},u,5,,x\n"
-    )
-    decisions = import_results(sqlite, path, 0.0)
-    assert [one.decision for one in decisions] == ["reject"] * 2
-    assert "no revised caption" in decisions[0].reason
-    assert decisions[1].reason == "no choice"
+    (tmp_path / "r.csv").write_text(text)
+    with pytest.raises(InputError, match=place):
+        import_results(sqlite, tmp_path / "r.csv", 0.0)
 
 
 def test_choices_as_spreadsheets_write_them(sqlite: Database, tmp_path: Path) -> None:
@@ -548,9 +475,8 @@ def test_a_bad_row_is_a_decision(sqlite: Database, tmp_path: Path) -> None:
     decisions = send(sqlite, tmp_path / "r.csv", columns, *rows)
     assert [(one.decision, one.used) for one in decisions] == [
         ("approve", False), ("approve", True), ("approve", True), ("approve", True)]  # fmt: skip
-    with sqlite.read() as session:
-        assert session.scalars(select(Pass.reason)).all() == ["Other: see this"]
-        texts = session.scalars(select(Answer.text).order_by(Answer.id)).all()
+    assert scalars(sqlite, select(Refusal.reason)) == ["Other: see this"]
+    texts = scalars(sqlite, select(Answer.text).order_by(Answer.id))
     assert texts == ["a good caption", None]
     check_rules(sqlite)
 
@@ -594,8 +520,7 @@ def test_what_the_platform_has_decided_stays(sqlite: Database, tmp_path: Path) -
         write_decisions(decisions, tmp_path / "r.csv", tmp_path / "d.csv")
         told = list(csv.DictReader((tmp_path / "d.csv").read_text().splitlines()))
         assert [row["Approve"] for row in told] == ["", "", "x", "x"]
-    with sqlite.read() as session:
-        assert session.scalar(select(func.count(Answer.id))) == 1
+    assert scalar(sqlite, select(func.count(Answer.id))) == 1
 
 
 def api_assignment(task: CrowdTask, worker: str, fields: dict[str, str]) -> dict[str, Any]:
@@ -637,8 +562,7 @@ def test_results_of_the_api(sqlite: Database, tmp_path: Path, suffix: str) -> No
     path.write_text(json.dumps(rows) if suffix == ".json" else "".join(lines))
     decisions = import_results(sqlite, path, 1.0)
     assert all(one.used for one in decisions)
-    with sqlite.read() as session:
-        made = {one.kind: one for one in session.scalars(select(Answer)).all()}
+    made = {one.kind: one for one in scalars(sqlite, select(Answer))}
     assert (made["compare"].choice, made["compare"].swapped) == (1, True)
     assert made["revise"].text == "a <b> & c"
     assert {one.seconds for one in made.values()} == {21.0}
@@ -671,45 +595,38 @@ def test_gold_questions_are_like_the_comparisons(sqlite: Database, tmp_path: Pat
     assert tasks_of(sqlite, gold=False) == [task for task in tasks if task not in gold]
 
 
-def test_no_skip_where_nobody_can_skip() -> None:
-    from mceval.web.crowd_page import CrowdPages
-
-    for skips in (True, False):
-        for kind, captions in (("compare", ("a", "b")), ("revise", ("a",))):
-            seen = Reader(CrowdPages(skips=skips).page(kind, "https://x/1", captions))
-            sheets = {found.get("id") for tag, found in seen.tags if tag == "details"}
-            assert ("skip" in sheets, "flag" in sheets) == (skips, True)
-
-
-def test_revisions_of_a_crowd_are_checked(sqlite: Database, tmp_path: Path) -> None:
-    """One letter is no reference, and three seconds are not enough for one."""
-    fill(sqlite, Rules(), {"a": (4, 4)}, checks=Checks(gold_rate=0, quick_seconds=2))
+def test_answers_of_a_crowd_are_checked(sqlite: Database, tmp_path: Path) -> None:
+    """One letter is no reference, three seconds are not enough for one, and no choice is none."""
+    fill(sqlite, Rules(), {"a": (5, 5)}, checks=Checks(gold_rate=0, quick_seconds=2))
     tasks = [task for task in tasks_of(sqlite) if task.kind == "revise"]
+    compare = next(task for task in tasks_of(sqlite) if task.kind == "compare")
     rows = [
         f"{tasks[0].task},v,30,x",
         f"{tasks[1].task},v,3,a better caption",
         f"{tasks[2].task},v,30,{tasks[2].captions[0]}",
         f"{tasks[3].task},v,30,a better caption",
+        f"{tasks[4].task},w,30,",
+        f"{compare.task},u,30,x",
     ]
     decisions = send(sqlite, tmp_path / "r.csv", "task,worker,seconds,text", *rows)
-    assert [(one.decision, one.used) for one in decisions] == [
-        ("reject", False), ("approve", False), ("approve", True), ("approve", True)]  # fmt: skip
-    assert "must be a sentence or a phrase, not 'x'" in decisions[0].reason
-    assert decisions[1].reason == "not used: a revision in 3 s"
+    assert [(row.decision, row.used) for row in decisions] == [
+        ("reject", False), ("approve", False), ("approve", True), ("approve", True),
+        ("reject", False), ("reject", False)]  # fmt: skip
 
 
 def test_bad_exports(sqlite: Database, tmp_path: Path) -> None:
     fill(sqlite, Rules(), {"a": (1, 1)})
-    with sqlite.read() as session:
-        for url in ("https://x/{name}", "ftp://x/{digest}", ""):
-            with pytest.raises(InputError, match="image address"):
-                crowd_tasks(session, url)
+    for url in ("https://x/{name}", "ftp://x/{digest}", ""):
+        with pytest.raises(InputError):
+            ask(sqlite, crowd_tasks, url)
     tasks = tasks_of(sqlite)
-    with pytest.raises(InputError, match="allowed: mturk, csv"):
-        write_tasks(tasks, tmp_path / "x", "upwork")
-    with pytest.raises(InputError, match="nothing is open"):
-        write_tasks([], tmp_path / "x", "csv")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a").touch()
-    with pytest.raises(InputError, match="exists already"):
-        write_tasks(tasks, tmp_path / "full", "csv")
+    for folder, form, some_tasks in (
+        ("x", "upwork", tasks),
+        ("x", "csv", []),
+        ("full", "csv", tasks),
+    ):
+        with pytest.raises(InputError):
+            write_tasks(some_tasks, tmp_path / folder, form)
+    assert not (tmp_path / "x").exists()

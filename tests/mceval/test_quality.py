@@ -76,11 +76,9 @@ def test_what_has_no_value() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(InputError, match="same number of people"):
-        fleiss_kappa([[3, 0], [2, 0]])
-    with pytest.raises(InputError, match="two or more"):
-        fleiss_kappa([[1, 0]])
-    with pytest.raises(InputError, match="table"):
-        krippendorff_alpha([1, 2])
-    with pytest.raises(InputError, match="table"):
-        fleiss_kappa([[-1, 4]])
+    for measure, counts in (
+        (fleiss_kappa, [[3, 0], [2, 0]]), (fleiss_kappa, [[1, 0]]), (fleiss_kappa, [[-1, 4]]),
+        (krippendorff_alpha, [1, 2]),
+    ):  # fmt: skip
+        with pytest.raises(InputError):
+            measure(counts)

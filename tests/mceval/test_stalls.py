@@ -12,42 +12,36 @@ from mceval.checks import Checks
 from mceval.database import Database
 from mceval.intake import DomainSource, add_images
 from mceval.people import invite
-from mceval.queue import Choice, next_task, submit
 from mceval.rules import Rules
 from mceval.stalls import Stall, find_doubts, find_stalls
-from tests.helpers.campaigns import CALM, fill, invite_people, new_submission, work_all
+from tests.helpers.campaigns import CALM, ask, choose, fill, invite_people, work_all
 from tests.helpers.images import caption_files, image_folders
 
 
 def stalls(db: Database, now: float = 2000.0) -> list[Stall]:
-    with db.read() as session:
-        return find_stalls(session, now)
+    return ask(db, find_stalls, now)
 
 
 def test_three_people_of_role_both_on_everything(db: Database) -> None:
     fill(db, Rules(), {"a": (3, 3)})
     people = [one.person for one in invite(db, ["x", "y", "z"], "both", 0.0)]
     (few,) = stalls(db)
-    assert few.what.startswith("3 active people are too few: 3 compare an image, and somebody else")
+    assert few.cure.endswith("people --role reviser")
     work_all(db, people, random.Random(0))
-    few, *stuck = stalls(db)
-    assert few.cure == "invite more with discode mceval people --role reviser"
-    assert stuck
-    assert all("are for nobody" in one.what for one in stuck)
+    again, *stuck = stalls(db)
+    assert again == few
+    assert {stall.what.split()[2] for stall in stuck} == {"comparisons", "revisions"}
     work_all(db, [one.person for one in invite(db, ["new"], "both", 0.0)], random.Random(0))
     assert stalls(db) == []
 
 
 def test_roles_that_are_missing(sqlite: Database) -> None:
     fill(sqlite, Rules(), {"a": (2, 2)})
-    assert stalls(sqlite)[0].what == "0 active people compare, and every image needs 3 of them"
+    assert stalls(sqlite)[0].cure.endswith("people --role comparer")
     invite_people(sqlite, 3, 0)
-    (one, other) = stalls(sqlite)
-    assert one == Stall(
-        "nobody who is active revises captions",
-        "invite more with discode mceval people --role reviser",
-    )
-    assert other.what.startswith("2 open revisions are for nobody")
+    few, stuck = stalls(sqlite)
+    assert few.cure.endswith("people --role reviser")
+    assert stuck.what.startswith("2 open revisions")
     people = invite_people(sqlite, 0, 1)
     assert stalls(sqlite) == []
     work_all(sqlite, people, random.Random(0))
@@ -64,12 +58,10 @@ def test_missing_captions_and_images(sqlite: Database, tmp_path: Path) -> None:
         add_captions(sqlite, f"w{i}", path, 0.0)
     invite_people(sqlite, 4)
     captions, images = stalls(sqlite)
-    assert captions.what == (
-        "a: 6 images are missing; 4 wait for captions of 4 writers (there are: w0 4, w1 4, w2 4)"
-    )
-    assert captions.cure == "add the missing ones with discode mceval candidates"
-    assert images.what == "a: 2 more images are needed than there are (0 were discarded)"
-    assert images.cure == "add some with discode mceval images --domain a=FOLDER"
+    assert captions.what.startswith("a: 6 images are missing; 4 wait for captions of 4 writers")
+    assert "w0 4, w1 4, w2 4" in captions.what
+    assert images.what.startswith("a: 2 more images")
+    assert images.cure.endswith("--domain a=FOLDER")
     add_captions(sqlite, "w3", files[3], 0.0)
     (images,) = stalls(sqlite)
     assert "2 more images" in images.what
@@ -78,12 +70,8 @@ def test_missing_captions_and_images(sqlite: Database, tmp_path: Path) -> None:
 def test_all_split(sqlite: Database) -> None:
     fill(sqlite, Rules(), {"a": (5, 15)})
     people = invite_people(sqlite, 3)
-    for person in people[:3]:  # the first two choose alike, the third against them
+    for person in people[:3] * 4:  # the first two choose alike, the third against them
         work_all(sqlite, [person], random.Random(0), accuracy=float(person != people[2]))
-    for _ in range(3):
-        for person in people[:3]:
-            accuracy = float(person != people[2])
-            work_all(sqlite, [person], random.Random(0), accuracy=accuracy)
     found = [one for one in stalls(sqlite) if "disagree" in one.what]
     assert len(found) == 1
     assert found[0].what.startswith("a: people disagree on 100% of")
@@ -100,8 +88,7 @@ def test_fewer_gold_questions_than_the_check_needs(
 ) -> None:
     """CALM wants no gold questions; a platform's tasks have those that are there all the same."""
     fill(sqlite, Rules(), {"a": (2, 2)}, checks=checks, gold=gold)
-    with sqlite.read() as session:
-        doubts = find_doubts(session)
+    doubts = ask(sqlite, find_doubts)
     assert [f"there are {gold}" in doubt.what for doubt in doubts] == [True] * doubtful
 
 
@@ -111,13 +98,9 @@ def test_somebody_who_always_says_left(sqlite: Database) -> None:
     careful, lazy = invite_people(sqlite, 2, 0)
     for number in range(30):
         for person in (careful, lazy):
-            task = next_task(sqlite, person, 100.0 * number)
-            assert task is not None
-            left, right = task.captions
-            side = 0 if person == lazy else int(left > right)
-            submit(sqlite, person, task.lease, new_submission(), 100.0 * number + 9, Choice(side))
-        with sqlite.read() as session:
-            doubts = find_doubts(session)
+            side = 0 if person == lazy else None
+            choose(sqlite, person, 100.0 * number, 100.0 * number + 9, side=side)
+        doubts = ask(sqlite, find_doubts)
         if number < 9:
             assert doubts == []  # ten heads in a row happen to somebody among 500
     (doubt,) = doubts

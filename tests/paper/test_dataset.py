@@ -23,24 +23,24 @@ IMAGE = np.array([0, 0, 1])
 
 def test_ratings_by_hand() -> None:
     judged = Ratings.of([(0, 4.0, 0), (0, 3.0, 1), (1, 1.0, 0), (2, 2.0, 0)])
-    found = count_dataset(Benchmark("mine", {}, PAIRS, judged, IMAGE, {}))
-    assert (found.captions, found.pairs, found.images, found.judgments) == (3, 3, 2, 4)
-    assert found.words == pytest.approx((4 + 1 + 2) / 3)  # the full stop is a word
-    assert found.reference_words == pytest.approx((2 + 3 + 4) / 3)  # each once per image
-    assert found.references == pytest.approx(1.5)
-    assert found.raters == 2
-    assert found.categories == ()
+    counts = count_dataset(Benchmark("mine", {}, PAIRS, judged, IMAGE, {}))
+    assert (counts.captions, counts.pairs, counts.images, counts.judgments) == (3, 3, 2, 4)
+    assert counts.words == pytest.approx((4 + 1 + 2) / 3)  # the full stop is a word
+    assert counts.reference_words == pytest.approx((2 + 3 + 4) / 3)  # each once per image
+    assert counts.references == pytest.approx(1.5)
+    assert counts.raters == 2
+    assert counts.categories == ()
 
 
 def test_choices_by_hand() -> None:
     judged = Preferences.of([(0, 1, 0, "real"), (1, 0, 1, "sketch")])
     bare = tuple(Pair(pair.image, pair.caption, (), pair.id) for pair in PAIRS[:2])
-    found = count_dataset(Benchmark("mine", {}, bare, judged, IMAGE[:2], {}))
-    assert (found.captions, found.pairs, found.judgments) == (4, 2, 2)
-    assert found.words == pytest.approx(2.5)
-    assert math.isnan(found.reference_words)
-    assert found.raters is None
-    assert found.categories == ("real", "sketch")
+    counts = count_dataset(Benchmark("mine", {}, bare, judged, IMAGE[:2], {}))
+    assert (counts.captions, counts.pairs, counts.judgments) == (4, 2, 2)
+    assert counts.words == pytest.approx(2.5)
+    assert math.isnan(counts.reference_words)
+    assert counts.raters is None
+    assert counts.categories == ("real", "sketch")
 
 
 @pytest.mark.data
@@ -49,17 +49,15 @@ def test_choices_by_hand() -> None:
     [("flickr8k-expert", 5664, 11.91), ("flickr8k-cf", 47830, 11.35)],
 )
 def test_the_papers_numbers(name: str, captions: int, words: float, data: Path) -> None:
-    found = count_dataset(load_benchmark(name, data))
-    assert found.captions == captions
-    assert math.floor(100 * found.words) / 100 == words  # cut, not rounded
+    counts = count_dataset(load_benchmark(name, data))
+    assert counts.captions == captions
+    assert math.floor(100 * counts.words) / 100 == words  # cut, not rounded
 
 
 @pytest.mark.data
 def test_the_papers_words_of_pascal_are_those_of_the_references(data: Path) -> None:
     pytest.importorskip("scipy", reason="the references are in a MATLAB file: discode-eval[bench]")
     drawn = count_dataset(load_benchmark("pascal50s", data))
-    given = count_dataset(load_benchmark("pascal50s", data, {"references": "given"}))
-    assert drawn.captions == given.captions == 8000
-    assert drawn.judgments == given.judgments == 4000
-    assert drawn.words == given.words == pytest.approx(10.41, abs=0.005)
+    assert (drawn.captions, drawn.judgments) == (8000, 4000)
+    assert drawn.words == pytest.approx(10.41, abs=0.005)
     assert drawn.reference_words == pytest.approx(8.75, abs=0.005)

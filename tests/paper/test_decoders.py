@@ -17,13 +17,7 @@ from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.metrics import MetricFactory
 from discode.paper import StudySetup
-from discode.paper.decoders import (
-    STUDY,
-    DecoderChoice,
-    candidate_decoders,
-    choose_decoder,
-    write_method,
-)
+from discode.paper.decoders import STUDY, DecoderChoice, candidate_decoders, choose_decoder
 from discode.readings import Readings
 from discode.scales import FIVE, TEN, UNIT
 from tests.helpers.command_line import refused, run
@@ -54,13 +48,12 @@ def test_nothing_is_claimed_where_there_is_nothing(truth: str | None) -> None:
 
 
 def test_the_better_decoder_is_found_where_there_is_one() -> None:
-    found = [
-        chosen(simulate(seed, truth="discode:alpha=0.5,trust=0", images=80)) for seed in range(20)
-    ]
-    assert np.mean([one.beats_baseline for one in found]) > 0.7
-    assert all(one.winner.startswith("discode") for one in found if one.beats_baseline)
-    assert all(one.recommended == one.winner for one in found if one.beats_baseline)
-    assert all(one.recommended == "smoothing" for one in found if not one.beats_baseline)
+    truth = "discode:alpha=0.5,trust=0"
+    choices = [chosen(simulate(seed, truth=truth, images=80)) for seed in range(20)]
+    assert np.mean([choice.beats_baseline for choice in choices]) > 0.7
+    for choice in choices:
+        assert choice.recommended == (choice.winner if choice.beats_baseline else "smoothing")
+        assert choice.winner.startswith("discode") or not choice.beats_baseline
 
 
 def test_agreement_on_all_images_is_that_of_the_bench() -> None:
@@ -85,7 +78,7 @@ def test_preferences_are_chosen_by_accuracy() -> None:
     assert (done.measure, done.images) == ("mean", len(left))
     assert done.agreement[0] == pytest.approx(bench["mean"].value)
     assert done.nested.baseline == pytest.approx(bench["mean"].value)
-    with pytest.raises(InputError, match="needs ratings"):
+    with pytest.raises(InputError, match="--calibrate"):
         choose_decoder(judged, made.image, made.readings, FEW, protocol=QUICK, calibrated=True)
 
 
@@ -99,7 +92,7 @@ def test_calibration_is_of_the_recommended_decoder() -> None:
     mapped = done.calibration.apply(score)
     assert np.mean(mapped) == pytest.approx(np.mean(made.ratings.value), abs=0.05)
     same = Ratings(made.ratings.pair, np.ones(len(made.ratings)), made.ratings.rater)
-    with pytest.raises(InputError, match="ratings that differ"):
+    with pytest.raises(InputError, match="--calibrate"):
         choose_decoder(same, made.image, made.readings, FEW, calibrated=True)
 
 
@@ -120,7 +113,7 @@ def test_failed_pairs_are_counted_and_unusable_methods_named() -> None:
     assert done.specs == ("smoothing",)  # greedy gives the same scores here
     assert done.unusable == ("smoothing:stem=joint",)
     nothing = Readings.failed(UNIT, ["no"] * 120)
-    with pytest.raises(InputError, match="every reading failed"):
+    with pytest.raises(InputError):
         choose_decoder(judged, np.arange(120) // 3, nothing, specs)
 
 
@@ -131,18 +124,11 @@ def test_candidates_are_methods_that_can_be_typed() -> None:
     assert {str(decoder.options().get("stem")) for decoder in unit.values()} == {
         "graded", "greedy", "joint",
     }  # fmt: skip
-    assert {f"smoothing:stem={r}" for r in ("greedy", "joint")} < {*unit}
-    assert "discode:tau=2,trust=0" in unit
     assert not any(decoder.requires for decoder in unit.values())
-    assert any(decoder.requires for decoder in candidate_decoders(UNIT, hidden=True).values())
-
-
-def test_a_candidate_is_what_its_name_makes() -> None:
-    for spec, decoder in candidate_decoders(UNIT, hidden=True).items():
-        assert get_decoder(spec).options() == decoder.options()
-        assert get_decoder(write_method(decoder)).options() == decoder.options()
-    advised = get_decoder("discode:trust=99")
-    assert candidate_decoders(UNIT, default=advised)["discode"] is advised
+    every = candidate_decoders(UNIT, hidden=True)
+    assert any(decoder.requires for decoder in every.values())
+    assert len({(d.name, str(d.options())) for d in every.values()}) >= len(every) - 1  # discode
+    assert all(get_decoder(spec).options() == decoder.options() for spec, decoder in every.items())
 
 
 def setup(benchmark: Benchmark, model: FakeModel, **options: object) -> StudySetup:
@@ -182,19 +168,18 @@ def test_several_judges_and_preferences_have_a_preset_each() -> None:
     )
     result = STUDY.run(both)
     assert [*result.files] == ["decoder_a_mine.json", "decoder_org_b_mine.json"]
-    assert all(line.startswith(("mine, a: ", "mine, org/b: ")) for line in result.findings)
+    titles = "mine, a: ", "mine, org/b: "
+    assert all(line.startswith(titles) for line in result.findings[:-1])  # the last is of presets
     assert any("accuracy" in line for line in result.findings)
 
 
 def test_adam_is_tried_where_hidden_states_are_to_be_had() -> None:
     pytest.importorskip("torch", reason="Adam wants discode-eval[adam]")
-    result = STUDY.run(setup(rated(24), FakeModel(capabilities=frozenset({"hidden"})), adam=True))
-    plain = STUDY.run(setup(rated(24), FakeModel()))
-    more = [
-        json.loads(one.files["decoder.json"])["chosen"]["candidates"] for one in (result, plain)
-    ]
-    assert more[0] > more[1]
-    with pytest.raises(InputError, match="needs hidden of the model"):
+    model = FakeModel(capabilities=frozenset({"hidden"}))
+    results = [STUDY.run(setup(rated(24), model, adam=adam)) for adam in (True, False)]
+    chosen = [json.loads(result.files["decoder.json"])["chosen"] for result in results]
+    assert chosen[0]["candidates"] > chosen[1]["candidates"]
+    with pytest.raises(InputError, match="hidden"):
         STUDY.run(setup(rated(24), FakeModel(), adam=True))
 
 
@@ -230,11 +215,10 @@ def test_the_command_from_judgments_to_scores(tmp_path: Path) -> None:
     scored = run("score", "0.png", "a caption", "-m", "out/decoder.json", "--json", cwd=tmp_path)
     assert scored.returncode == 0, scored.stderr
     assert "preset=" in scored.stdout
-    done = run("study", "decoders", "--ratings", ".", *options, cwd=tmp_path)
+    done = run("choose", "--ratings", ".", *options, cwd=tmp_path)
     assert "20 images, 20 choices" in done.stdout, done.stderr
-    refused(run("study", "decoders", "--ratings", "none.csv", cwd=tmp_path), "no such file")
-    both = ("--ratings", "mine.csv", "-b", "foil")
-    refused(run("study", "decoders", *both, cwd=tmp_path), "leave --data and -b out")
+    refused(run("choose", "--ratings", "none.csv", cwd=tmp_path), "none.csv")
+    refused(run("choose", "--ratings", "mine.csv", "-b", "foil", cwd=tmp_path), "--ratings")
 
 
 @pytest.mark.data

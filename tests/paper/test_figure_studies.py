@@ -18,17 +18,20 @@ from tests.helpers.hostile_captions import HOSTILE
 pytestmark = pytest.mark.usefixtures("shipped")
 
 
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 @pytest.fixture(scope="module")
 def ratings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ratings of captions of the demo's photographs, hostile ones among them."""
     folder = tmp_path_factory.mktemp("ratings")
-    with (demo_path() / "captions.csv").open(encoding="utf-8") as file:
-        found = list(csv.DictReader(file))
     values = {kind: value for value, kind in enumerate(("wrong", "middling", "good"), 1)}
     rows = [
         {"image": str(demo_path() / row["image"]), "caption": row["caption"],
          "rating": values.get(row["kind"], 2), "id": f"d{i}"}
-        for i, row in enumerate(found)
+        for i, row in enumerate(read_csv(demo_path() / "captions.csv"))
     ] + [
         {"image": str(demo_path() / "cat.jpg"), "caption": text, "rating": 1, "id": f"h{i}"}
         for i, text in enumerate(HOSTILE)
@@ -39,7 +42,7 @@ def ratings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def study(name: str, *arguments: object, code: int = 0) -> str:
-    done = run("study", name, "--model", "embedded", "--resamples", 100, *arguments)
+    done = run("paper", name, "--model", "embedded", "--resamples", 100, *arguments)
     assert done.returncode == code, done
     return done.stdout
 
@@ -58,8 +61,7 @@ def test_digits(ratings: Path, tmp_path: Path) -> None:
     shown = study("digits", "--data", ratings, "-b", "custom", "-o", tmp_path, code=1)
     assert "lies above one hump" in shown  # half a character has no reading: exit code 1
     written(tmp_path, "digits")
-    with (tmp_path / "digits.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(tmp_path / "digits.csv")
     assert sum(float(row["raw %"] or 0) for row in rows) == pytest.approx(100, abs=1e-3)
     assert sum(float(row["probability %"] or 0) for row in rows) == pytest.approx(100, abs=1e-3)
     assert (tmp_path / "readings.db").is_file()
@@ -67,26 +69,26 @@ def test_digits(ratings: Path, tmp_path: Path) -> None:
 
 def test_examples(ratings: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="figures want discode-eval[plot]")
-    command = ("--data", ratings, "-b", "custom", "-o", tmp_path, "--count", 4)
-    shown = study("examples", *command, "--first", "raw", "--second", "smoothing")
+    command = ("examples:count=4,first=raw,second=smoothing", "--data", ratings, "-b", "custom")
+    shown = study(*command, "-o", tmp_path, code=1)  # as above
     assert "sides with people" in shown
     assert "\x1b" not in shown
     written(tmp_path, "examples")
     assert "<script>" not in (tmp_path / "examples.md").read_text(encoding="utf-8")
     (log,) = (tmp_path / "runs").glob("*.json")
     assert set(RunLog.load(log).results) == {"raw", "smoothing"}
-    assert study("examples", *command, "--first", "raw", "--second", "smoothing") == shown
+    assert study(*command, "-o", tmp_path, code=1) == shown
 
 
 def test_shift(ratings: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="figures want discode-eval[plot]")
-    command = ("--data", ratings, "-b", "custom", "-o", tmp_path, "--styles", "noisy,sketch")
-    shown = study("shift", *command, "--rendered", tmp_path / "drawn", "--images", 3)
+    options = f"styles=noisy+sketch,rendered={tmp_path / 'drawn'}"
+    data = ("--data", ratings, "-b", "custom", "--limit", 3)
+    shown = study(f"shift:{options}", *data, "-o", tmp_path, code=1)  # as above
     assert "3 images, drawn anew" in shown
     written(tmp_path, "shift", 200)
     assert len(list((tmp_path / "drawn" / "sketch-0").glob("*.png"))) == 3
-    with (tmp_path / "shift.csv").open(encoding="utf-8") as file:
-        rows = {row["domain"]: row for row in csv.DictReader(file)}
+    rows = {row["domain"]: row for row in read_csv(tmp_path / "shift.csv")}
     assert list(rows) == ["photo", "sketch", "noisy"]
     for style, row in rows.items():
         (path,) = (tmp_path / "runs").glob(f"*{style}.json")
@@ -94,18 +96,10 @@ def test_shift(ratings: Path, tmp_path: Path) -> None:
         assert log.benchmark == f"custom@{style}"
         expected = 100 * log.results["discode"].measures["tau_c"].value
         assert float(row["discode"]) == pytest.approx(expected, rel=1e-4)
-    with (tmp_path / "shift-differences.csv").open(encoding="utf-8") as file:
-        apart = {row["domain"]: row for row in csv.DictReader(file)}
+    apart = {row["domain"]: row for row in read_csv(tmp_path / "shift-differences.csv")}
     assert float(apart["noisy"]["discode"]) == pytest.approx(
         float(rows["noisy"]["discode"]) - float(rows["noisy"]["smoothing"]), abs=1e-3
     )
-
-
-def test_dataset(ratings: Path) -> None:
-    shown = study("dataset", "--data", ratings, "-b", "custom")
-    assert "custom" in shown
-    rows = (ratings / "ratings.jsonl").read_text(encoding="utf-8").splitlines()
-    assert f"{len(rows)}" in shown
 
 
 def test_dataset_of_a_campaign(tmp_path: Path) -> None:
@@ -113,40 +107,24 @@ def test_dataset_of_a_campaign(tmp_path: Path) -> None:
            "reference": "one dog", "preference": 0}  # fmt: skip
     Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
     (tmp_path / "mceval.jsonl").write_text(json.dumps(row))
-    (tmp_path / "facts.json").write_text(json.dumps({"people": 7}))
-    command = ("study", "dataset", "--data", tmp_path, "-b", "mceval", "-f", "csv")
-    done = run(*command, "--facts", tmp_path / "facts.json")
+    done = run("paper", "dataset", "--data", tmp_path, "-b", "mceval", "-f", "csv")
     assert done.returncode == 0, done
     sizes, people = done.stdout.split("\n\n")
     assert sizes.splitlines()[1] == 'mceval,2,"12,000",2.5,13.61,2'  # the paper's beside
-    assert people.splitlines()[1] == "mceval,1,2,1,7,1"
-    (tmp_path / "facts.json").write_text("[]")
-    refused(run(*command, "--facts", tmp_path / "facts.json"), "how many people")
-    refused(run(*command, "--facts", tmp_path / "lost.json"), "lost.json")
-
-
-@pytest.mark.slow
-def test_cost() -> None:
-    pytest.importorskip("torch", reason="Adam wants discode-eval[adam]")
-    shown = study("cost", "--captions", 2, "--runs", 2)
-    assert "one pair at a time" in shown
-    assert "±" in shown
-    assert "2.28e-02" in shown  # the paper's
-    assert "times as long as the closed form" in shown
+    assert people.splitlines()[1] == "mceval,1,2,1,,1"
 
 
 def test_refusals(ratings: Path) -> None:
     data = ("--data", ratings, "-b", "custom")
-    for command, words in (
+    for command, word in (
         (("digits",), "--data"),
         (("dataset",), "--data"),
-        (("examples", *data, "--count", "1"), "count=1"),
-        (("examples", *data, "--second", "smoothing"), "itself"),
-        (("examples", *data, "--second", "nobody"), "nobody"),
-        (("shift", *data, "--images", "none"), "whole number"),
-        (("shift", *data, "--styles", "comic"), "comic"),
-        (("shift", *data, "--methods", "discod"), "discode"),
-        (("cost", "--random-weights", "llava-next-9b"), "llava-next-8b"),
-        (("cost", "--captions", "0"), "captions"),
+        (("examples:count=1", *data), "count=1"),
+        (("examples:second=smoothing", *data), "itself"),
+        (("examples:second=nobody", *data), "nobody"),
+        (("shift", *data, "--limit", 0), "limit=0"),
+        (("shift:styles=comic", *data), "comic"),
+        (("shift:methods=discod", *data), "discod"),
+        (("cost:random_weights=llava-next-9b",), "llava-next-9b"),
     ):
-        refused(run("study", *command, "--model", "embedded"), words)
+        refused(run("paper", *command, "--model", "embedded"), word)

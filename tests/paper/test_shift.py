@@ -1,4 +1,4 @@
-"""Rendered benchmarks: which images are kept, what is drawn, and that nothing is done twice."""
+"""Rendered benchmarks: what is drawn, and that nothing is done twice."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.benchmarks.base import Benchmark, Preferences, Ratings
+from discode.benchmarks.base import Benchmark, Ratings
 from discode.errors import InputError
 from discode.images import image_digest
 from discode.pairs import Pair
-from discode.paper.shift import chosen_styles, keep_images, render_benchmark
+from discode.paper.shift import chosen_styles, render_benchmark
 from discode.paper.styles import render
 
 
@@ -26,38 +26,6 @@ def rated(tmp_path: Path) -> Benchmark:
         pairs += [Pair(str(path), f"{word} {i}", (), f"{i}{word}") for word in ("a", "b")]
     judged = Ratings.of([(i, float(i), 0) for i in range(12)])
     return Benchmark("mine", {"k": "v"}, tuple(pairs), judged, np.arange(12) // 2, {"f": "x"})
-
-
-def test_fewer_images_keep_their_judgments(rated: Benchmark) -> None:
-    few, more = keep_images(rated, 2), keep_images(rated, 4)
-    assert len(few.pairs) == 4
-    assert {pair.id for pair in few.pairs} < {pair.id for pair in more.pairs}
-    judged = few.judgments
-    assert isinstance(judged, Ratings)
-    # The rating was the number of the pair.
-    numbers = {pair.id: float(i) for i, pair in enumerate(rated.pairs)}
-    told = {few.pairs[p].id: v for p, v in zip(judged.pair, judged.value, strict=True)}
-    assert told == {pair.id: numbers[pair.id] for pair in few.pairs}
-    assert few.options == {"k": "v", "images": 2}
-    assert "2 of 6 images" in few.notes[-1]
-    assert keep_images(rated, 6) is rated
-    with pytest.raises(InputError, match="images=0"):
-        keep_images(rated, 0)
-
-
-def test_fewer_images_of_choices(rated: Benchmark) -> None:
-    left = np.arange(0, 12, 2)
-    choices = Preferences(left, left + 1, left // 2 % 2, tuple("xyxyxy"))
-    few = keep_images(Benchmark("mine", {}, rated.pairs, choices, rated.image, {}), 3)
-    judged = few.judgments
-    assert isinstance(judged, Preferences)
-    assert len(judged) == 3
-    for one, two, chosen, category in zip(
-        judged.left, judged.right, judged.chosen, judged.category, strict=True
-    ):
-        number = int(few.pairs[one].id[0])
-        assert few.pairs[two].id == f"{number}b"
-        assert (chosen, category) == (number % 2, "xy"[number % 2])
 
 
 def test_drawn_once_and_known_by_digest(
@@ -89,7 +57,3 @@ def test_styles() -> None:
     assert chosen_styles("all")[0] == "photo"
     with pytest.raises(InputError, match="sketsch"):
         chosen_styles("sketsch")
-    with pytest.raises(InputError, match="comic"):
-        render_benchmark(
-            Benchmark("x", {}, (), Ratings.of([]), np.zeros(0, int), {}), "comic", Path()
-        )

@@ -81,32 +81,32 @@ def test_histograms_and_curves_count_every_judgment(ratings: RunLog, choices: Ru
             score, said, owner = value[judged.pair], judged.value, judged.pair
             names, level = rating_levels(judged.value)
             assert names == ["1", "2", "3", "4"]
-            for number, row in enumerate(charts.rows):
+            for number, row in enumerate(charts["rows"]):
                 mine = score[(level == number) & np.isfinite(score)]
                 assert (len(row), sum(row)) == (BINS, len(mine))
-                assert np.isclose(charts.means[number], mine.mean())
+                assert np.isclose(charts["means"][number], mine.mean())
         else:
             ahead = np.where(judged.chosen == 0, 1, -1) * (value[judged.left] - value[judged.right])
             score, said, owner = np.abs(ahead), (ahead > 0).astype(float), judged.left
         seen = np.isfinite(score)
-        assert sum(point.count for point in charts.curve) == seen.sum()
-        for point in charts.curve:
-            mine = np.flatnonzero(seen & (score >= point.low) & (score <= point.high))
-            assert len(mine) == point.count  # equal scores stand together
-            assert np.isclose(point.mean, said[mine].mean())
+        assert sum(point["count"] for point in charts["curve"]) == seen.sum()
+        for point in charts["curve"]:
+            mine = np.flatnonzero(seen & (score >= point["low"]) & (score <= point["high"]))
+            assert len(mine) == point["count"]  # equal scores stand together
+            assert np.isclose(point["mean"], said[mine].mean())
             images = log.image[owner[mine]]
             squares = 0.0
             for image in set(images.tolist()):
-                squares += (said[mine][images == image] - point.mean).sum() ** 2
-            assert np.isclose(point.error, 1.96 * np.sqrt(squares) / len(mine))
+                squares += (said[mine][images == image] - point["mean"]).sum() ** 2
+            assert np.isclose(point["error"], 1.96 * np.sqrt(squares) / len(mine))
 
 
 def test_charts_of_a_metric_without_scores(ratings: RunLog, choices: RunLog) -> None:
     for log in (ratings, choices):
         lost = replace(log.results["a"], value=np.full(len(log.ids), np.nan))
         charts = chart_metric(replace(log, results={"a": lost}), "a")
-        assert charts.curve == ()
-        assert sum(map(sum, charts.rows)) == 0
+        assert charts["curve"] == []
+        assert sum(map(sum, charts["rows"])) == 0
 
 
 def test_many_ratings_become_ranges() -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from discode.bench import RunLog, run_metrics
 from discode.bench.agreement import measure_agreement
-from discode.report import write_report
+from discode.bench.systems import join_systems
+from discode.report import write_captioners, write_report
 from discode.report.disagreement import disagreement
 from tests.helpers.chromium import Tabs, chromium, wait_until
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
@@ -42,6 +43,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         stores=[folder / "run.json.readings.db"], title=HOSTILE[0],
     )  # fmt: skip
     write_report(folder / "large.html", _large_logs(), resamples=100)
+    files = {name: folder / f"{name}.csv" for name in ("short", "long")}
+    for name, path in files.items():
+        rows = [f"{n},{name} caption {n},{(n * len(name)) % 7}" for n in range(9)]
+        path.write_text("\n".join(["id,caption,score", *rows, "9,a failed one,"]))
+    write_captioners(folder / "captioners.html", join_systems(files), resamples=100)
     return folder
 
 
@@ -73,18 +79,19 @@ class Report(Tabs):
         return [str(text) for text in self.page.locator(f".row .{name}").all_inner_texts()]
 
 
-@pytest.fixture
-def hostile(browser: Any, pages: Path) -> Iterator[Report]:
-    report = Report(browser, pages / "hostile.html", viewport=SCREEN)
-    yield report
-    report.close()
+def opened(name: str) -> Any:
+    """A fixture: a report on a screen, which must have had nothing to complain about."""
+
+    @pytest.fixture
+    def report(browser: Any, pages: Path) -> Iterator[Report]:
+        report = Report(browser, pages / name, viewport=SCREEN)
+        yield report
+        report.close()
+
+    return report
 
 
-@pytest.fixture
-def large(browser: Any, pages: Path) -> Iterator[Report]:
-    report = Report(browser, pages / "large.html", viewport=SCREEN)
-    yield report
-    report.close()
+hostile, large = opened("hostile.html"), opened("large.html")
 
 
 def test_hostile_captions_are_text(hostile: Report) -> None:
@@ -110,6 +117,12 @@ def test_hostile_captions_are_text(hostile: Report) -> None:
 def test_an_item_has_its_image_scores_bars_and_flags(hostile: Report, pages: Path) -> None:
     page = hostile.page
     log = RunLog.load(pages / "run.json")
+    signatures = [str(result.signature) for result in log.results.values()]
+    assert page.locator("#provenance .signature code").all_inner_texts() == signatures
+    page.get_by_role("button", name="Signature of discode").first.click()
+    assert page.locator("#signature-text").inner_text() == str(log.results["discode"].signature)
+    page.keyboard.press("Escape")
+    assert page.locator("#signature").is_hidden()
     page.locator(".row").nth(5).click()
     assert (
         page.locator("#item .photo img").evaluate(
@@ -134,17 +147,6 @@ def test_an_item_has_its_image_scores_bars_and_flags(hostile: Report, pages: Pat
     page.keyboard.press("End")
     page.locator(".row").last.click()
     assert page.locator("#item .notice").inner_text() == "This image is not in the page."
-
-
-def test_a_signature_is_one_click_away(hostile: Report, pages: Path) -> None:
-    page = hostile.page
-    log = RunLog.load(pages / "run.json")
-    page.get_by_role("button", name="Signature of discode").first.click()
-    assert page.locator("#signature-text").inner_text() == str(log.results["discode"].signature)
-    page.keyboard.press("Escape")
-    assert page.locator("#signature").is_hidden()
-    shown = page.locator("#provenance .signature code").all_inner_texts()
-    assert shown == [str(result.signature) for result in log.results.values()]
 
 
 def test_twenty_thousand_items_need_few_nodes(large: Report) -> None:
@@ -251,24 +253,31 @@ def test_the_keyboard_is_enough(large: Report) -> None:
     assert page.locator("#columns [aria-sort=ascending]").inner_text() == "People"
 
 
-def test_dark_follows_the_system_and_the_button(browser: Any, pages: Path) -> None:
+def test_dark_follows_the_system_and_the_button_and_paper_is_white(
+    browser: Any, pages: Path
+) -> None:
     def paper(page: Any) -> str:
         return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
     report = Report(browser, pages / "hostile.html", color_scheme="dark")
     assert paper(report.page) == "rgb(20, 24, 28)"
     report.page.keyboard.press("d")
-    assert (paper(report.page), report.page.locator("#theme").inner_text()) == (
-        "rgb(251, 250, 247)", "Colours: light",
-    )  # fmt: skip
+    assert paper(report.page) == "rgb(251, 250, 247)"
     report.page.get_by_role("button", name="Colours").click()
-    assert paper(report.page) == "rgb(20, 24, 28)"
     report.page.reload()
     assert report.page.locator("#theme").inner_text() == "Colours: dark"
+    assert paper(report.page) == "rgb(20, 24, 28)"
+    report.page.set_viewport_size({"width": 718, "height": 1000})  # A4 with its margins
+    report.page.emulate_media(media="print")
+    assert paper(report.page) == "rgb(255, 255, 255)"
+    assert report.page.evaluate("document.documentElement.scrollWidth") <= 718
+    for selector, seen in (("table.agreement thead", True), ("#provenance .signature code", True),
+                           ("#explorer", False), ("#nav", False)):  # fmt: skip
+        assert report.page.locator(selector).first.is_visible() == seen
     report.close()
 
 
-@pytest.mark.parametrize("name", ["hostile.html", "large.html"])
+@pytest.mark.parametrize("name", ["hostile.html", "large.html", "captioners.html"])
 def test_a_phone_scrolls_one_way_only(browser: Any, pages: Path, name: str) -> None:
     report = Report(browser, pages / name, viewport=PHONE, has_touch=True)
     page = report.page
@@ -284,6 +293,22 @@ def test_a_phone_scrolls_one_way_only(browser: Any, pages: Path, name: str) -> N
     assert page.locator("#item").is_hidden()
     page.get_by_role("button", name="Signature of").first.tap()
     assert page.evaluate(wide) <= PHONE["width"]
+    report.close()
+
+
+def test_captioners_have_means_and_rows_of_their_own(browser: Any, pages: Path) -> None:
+    report = Report(browser, pages / "captioners.html", viewport=SCREEN)
+    page = report.page
+    assert report.count() == "20 items"
+    assert page.locator("#tables tbody th").all_inner_texts()[:2] == ["short", "long"]
+    assert page.locator("#people, #cost").filter(visible=True).count() == 0
+    page.select_option("#category", "=long")
+    assert report.count() == "10 of 20 items"
+    assert set(page.locator(".row .c-score").all_inner_texts()[:9]) <= {f"{n}.00" for n in range(7)}
+    page.select_option("#show", "failed")
+    page.locator(".row").click()
+    assert "no score" in page.locator("#item .problems").inner_text()
+    assert "NaN" not in page.locator("main").inner_html()
     report.close()
 
 
@@ -308,19 +333,3 @@ def test_a_run_without_scores_and_one_of_one_item(browser: Any, tmp_path: Path) 
     assert "Not compared" in report.page.locator("#tables").inner_text()
     assert "NaN" not in report.page.locator("main").inner_html()
     report.close()
-
-
-def test_print_leaves_out_what_cannot_be_clicked(hostile: Report) -> None:
-    page = hostile.page
-    page.keyboard.press("d")
-    page.keyboard.press("d")
-    assert page.locator("#theme").inner_text() == "Colours: dark"
-    page.set_viewport_size({"width": 718, "height": 1000})  # A4 with its margins
-    page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.evaluate("document.documentElement.scrollWidth") <= 718
-    assert page.locator("table.agreement thead").first.is_visible()
-    assert page.locator("#explorer").is_hidden()
-    assert page.locator("#nav").is_hidden()
-    assert page.locator("table.agreement").first.is_visible()
-    assert page.locator("#provenance .signature code").first.is_visible()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import socket
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from discode.decoders import Decoder, named_decoder
-from discode.errors import HttpError, InputError
+from discode.errors import HttpError
 from discode.images import MAX_PIXELS, demo_path
 from discode.judge import load
 from tests.helpers.fake_model import FakeModel
@@ -28,12 +27,13 @@ from tests.helpers.serving import CAT, BusyModel, Client, data_url, running, wai
 
 # Behind the skip for want of fastapi:
 from discode.serve.limits import Limits  # isort: skip
-from discode.serve.app import ServiceOptions, make_service, page_files  # isort: skip
+from discode.serve.app import page_files  # isort: skip
 from discode.serve.requests import check_json  # isort: skip
 
 
 # Pillow has Ghostscript run it.
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+JSON_TWICE = f'{{"image": "{data_url(CAT)}", "captions": ["a"], "captions": ["b"]}}'.encode()
 HEAD = b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
@@ -60,7 +60,7 @@ def test_scores_are_the_librarys_own(shipped: Path) -> None:
         assert reply.status == 200, reply
         answer = reply.json
         assert answer["signature"] == str(own.signature)
-        assert answer["before_signature"] == str(smooth.signature)
+        assert answer["smoothing_signature"] == str(smooth.signature)
         assert answer["counts"] == own.counts()
         rows = answer["scores"]
         assert [row["caption"] for row in rows] == captions
@@ -68,8 +68,8 @@ def test_scores_are_the_librarys_own(shipped: Path) -> None:
         np.testing.assert_array_equal(column(rows, "raw"), own.raw)
         for i, row in enumerate(rows[:3]):
             assert row["distribution"] == own.distribution[i].tolist()
-            assert row["before"]["distribution"] == smooth.distribution[i].tolist()
-            assert row["before"]["score"] == smooth.value[i]
+            assert row["probabilities"] == smooth.distribution[i].tolist()
+            assert row["smoothing"] == smooth.value[i]
         assert rows[2]["flags"] == ["defused"]
         assert rows[3]["score"] is None
         assert "empty" in rows[3]["error"]
@@ -88,70 +88,57 @@ def test_methods_references_and_one_caption(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "words"),
+    ("change", "code", "place"),
     [
-        ({"captions": []}, "bad_request", "at least one"),
-        ({"captions": None}, "bad_request", "at least one"),
-        ({"captions": ["a cat"] * 300}, "bad_request", "300 captions are over the limit"),
-        ({"captions": ["a cat"] * 10_000}, "bad_request", "over 1296 texts; send several"),
-        ({"captions": [1]}, "bad_request", "captions[0] is not text"),
-        ({"captions": {"a": 1}}, "bad_request", "a list of texts"),
-        ({"captions": ["x" * 4001]}, "bad_request", "4000 characters"),
-        ({"captions": ["\ud800"]}, "bad_request", "half a character"),
-        ({"references": ["x"] * 65}, "bad_request", "65 references"),
-        ({"method": "discod"}, "bad_request", "did you mean 'discode'"),
+        ({"captions": []}, "bad_request", "captions:"),
+        ({"captions": ["a cat"] * 300}, "bad_request", "captions:"),
+        ({"captions": ["a cat"] * 10_000}, "bad_request", "the body"),
+        ({"captions": ["a cat", 1]}, "bad_request", "captions[1]"),
+        ({"captions": ["x" * 4001]}, "bad_request", "captions[0]"),
+        ({"captions": ["\ud800"]}, "bad_request", "captions[0]"),
+        ({"references": ["x"] * 65}, "bad_request", "references:"),
+        ({"method": "discod"}, "bad_request", "'discode'"),
         ({"method": "discode:sigma2=-1"}, "bad_request", "sigma2"),
-        ({"method": 3}, "bad_request", "method must be text"),
-        ({"method": "discode:" + "sigma2=1," * 99}, "bad_request", "over 400 characters"),
-        ({"method": "discode:solver=adam,steps=1000000000"}, "bad_request", "not served"),
-        ({"metod": "raw"}, "bad_request", "unknown field 'metod'"),
-        ({"image": None}, "bad_request", "image is missing"),
-        ({"image": 7}, "bad_request", "image must be text"),
-        ({"image": "/etc/passwd"}, "bad_request", "data URL"),
-        ({"image": "file:///etc/passwd"}, "bad_request", "data URL"),
+        ({"method": "discode:" + "sigma2=1," * 99}, "bad_request", "method:"),
+        ({"method": "discode:solver=adam,steps=1000000000"}, "bad_request", "'adam'"),
+        ({"metod": "raw"}, "bad_request", "metod:"),
+        ({"me\ntod\x1b": "raw"}, "bad_request", "me tod"),
+        ({"\ud800": "raw"}, "bad_request", "the body:"),
+        ({"image": 7}, "bad_request", "image:"),
+        ({"image": "file:///etc/passwd"}, "bad_request", "image:"),
         ({"image": "http://127.0.0.1/x.png"}, "bad_url", "--allow-urls"),
-        ({"image": "data:image/png;base64,%%%"}, "bad_image", "not hold base64"),
-        ({"image": "data:image/png;base64,é"}, "bad_image", "not hold base64"),
-        ({"image": "data:image/png;base64,"}, "bad_image", "is empty"),
-        ({"image": data_url(b"not an image at all")}, "bad_image", "cannot be opened"),
-        ({"image": data_url(b"<svg onload='alert(1)'/>")}, "bad_image", "allowed: AVIF, BMP"),
-        ({"image": data_url(EPS)}, "bad_image", "cannot be opened"),
-        ({"image": data_url(b"P5 1 1 255 x")}, "bad_image", "cannot be opened"),
+        ({"image": "data:image/png;base64,%%%"}, "bad_image", "base64"),
+        ({"image": "data:image/png;base64,"}, "bad_image", "empty"),
+        ({"image": data_url(b"<svg onload='alert(1)'/>")}, "bad_image", "AVIF, BMP"),
+        ({"image": data_url(EPS)}, "bad_image", "AVIF, BMP"),
     ],
 )  # fmt: skip
 def test_bad_requests_are_refused_in_a_line(
-    client: Client, change: dict[str, Any], code: str, words: str
+    client: Client, change: dict[str, Any], code: str, place: str
 ) -> None:
     asked = {"image": data_url(CAT), "captions": ["a cat"]} | change
     reply = client.ask(
         "POST", "/v1/score", json.dumps(asked).encode(), content_type="application/json"
     )
     assert (reply.status, reply.code) == (422, code)
-    assert words in reply.json["error"]["message"]
+    assert place in reply.json["error"]["message"]
     assert "\n" not in reply.json["error"]["message"]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000, b"NaN"])
-def test_what_is_no_json_object_is_refused(client: Client, body: bytes) -> None:
-    reply = client.ask("POST", "/v1/score", body, content_type="application/json")
-    assert (reply.status, reply.code) == (422, "bad_request")
-
-
 @pytest.mark.parametrize(
-    ("body", "words"),
+    "body",
     [
-        (b"[" * 99_999, "over 1296 values"),
-        (b"[" * 9 + b"]" * 9, "nested deeper than 8"),
-        (b'{"a":' * 9 + b"1" + b"}" * 9, "nested deeper than 8"),
-        (b"[" + b"[]," * 99_999 + b"1]", "over 1296 values"),
-        (b"[" + b"1," * 99_999 + b"1]", "over 1296 values"),
-        (b"{" + b'"a":1,' * 99_999 + b'"b":1}', "over 1296 texts"),
-        (b"]" * 99_999, "over 1296 values"),
-        (('["\u2200",' + "[" * 99).encode("utf-16"), "JSON in UTF-8"),  # ∀ holds a quote
+        b"[" * 99_999,
+        b"[" * 9 + b"]" * 9,
+        b'{"a":' * 9 + b"1" + b"}" * 9,
+        b"[" + b"[]," * 99_999 + b"1]",
+        b"{" + b'"a":1,' * 99_999 + b'"b":1}',
+        b"\xff\xfe",
+        ('["\u2200",' + "[" * 99).encode("utf-16"),  # ∀ holds a quote
     ],
 )
 def test_json_is_bounded_before_it_is_parsed(
-    client: Client, body: bytes, words: str, monkeypatch: pytest.MonkeyPatch
+    client: Client, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(text: object, where: object) -> None:
         raise AssertionError("it was parsed")
@@ -160,7 +147,12 @@ def test_json_is_bounded_before_it_is_parsed(
         patch.setattr("discode.serve.requests.parse_json", never)
         reply = client.ask("POST", "/v1/score", body, content_type="application/json")
     assert (reply.status, reply.code) == (422, "bad_request")
-    assert words in reply.json["error"]["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"NaN", JSON_TWICE])
+def test_what_is_no_json_object_is_refused(client: Client, body: bytes) -> None:
+    reply = client.ask("POST", "/v1/score", body, content_type="application/json")
+    assert (reply.status, reply.code) == (422, "bad_request")
 
 
 @given(
@@ -223,17 +215,13 @@ def test_forms_that_are_broken_are_refused(client: Client) -> None:
         reply = client.ask("POST", "/v1/score", part + image + end,
                            content_type="multipart/form-data; boundary=x")  # fmt: skip
         assert reply.status == status, (end, reply)
-    text = b'--x\r\ncontent-disposition: form-data; name="image"\r\n\r\n/etc/passwd\r\n--x--\r\n'
-    reply = client.ask("POST", "/v1/score", text, content_type="multipart/form-data; boundary=x")
-    assert reply.status == 422
-
-
-def test_a_field_that_stands_twice_is_refused(client: Client) -> None:
-    url = "data:image/png;base64," + base64.b64encode(CAT).decode()
-    body = f'{{"image": "{url}", "captions": ["a cat"], "image": "{url}"}}'.encode()
-    reply = client.ask("POST", "/v1/score", body, content_type="application/json")
-    assert (reply.status, reply.code) == (422, "bad_request")
-    assert "'image'" in reply.json["error"]["message"]
+    method = part.replace(b"captions", b"method").replace(b"a cat", b"raw")
+    text = part.replace(b"captions", b"image").replace(b"a cat", b"/etc/passwd")
+    for fields, place in ((method + method + image, "'method'"), (text, "image:")):
+        reply = client.ask("POST", "/v1/score", part + fields + b"\r\n--x--",
+                           content_type="multipart/form-data; boundary=x")  # fmt: skip
+        assert (reply.status, reply.code) == (422, "bad_request")
+        assert place in reply.json["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +229,6 @@ def test_a_field_that_stands_twice_is_refused(client: Client) -> None:
     [
         ("utf-8", "кот".encode(), "кот"),
         ("utf-8", "кот".encode("cp1251"), None),
-        ("utf-8", b"\xff\xfe a cat", None),
         ("ascii", "é".encode("latin-1"), None),
         ("latin-1", "é".encode("latin-1"), "é"),
     ],
@@ -401,14 +388,6 @@ def test_the_page_is_whole_and_asks_nobody_else(client: Client) -> None:
         )
 
 
-def test_markup_in_a_caption_comes_back_as_data(client: Client) -> None:
-    text = "<img src=x onerror=alert(1)></script>"
-    reply = client.score(CAT, text)
-    assert reply.headers["content-type"] == "application/json"
-    assert reply.json["scores"][0]["caption"] == text
-    assert client.score(CAT, "a cat", method=text).headers["content-type"] == "application/json"
-
-
 def test_models_health_metrics_and_openapi(client: Client) -> None:
     assert client.get("/healthz").json["status"] == "ok"
     about = client.get("/v1/models").json
@@ -512,10 +491,3 @@ def test_bytes_held_together_are_bounded() -> None:
         model.free.set()
         assert first.result().status == 200
         assert client.upload(CAT, ["a cat"]).status == 200
-
-
-def test_limits_and_methods_are_checked_when_it_is_made() -> None:
-    with pytest.raises(InputError, match="captions=0"):
-        Limits(captions=0)
-    with pytest.raises(InputError, match="unknown method"):
-        make_service(load(FakeModel()), ServiceOptions(method="no"))

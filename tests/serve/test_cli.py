@@ -69,7 +69,7 @@ def test_ended_it_answers_what_it_took_in_and_refuses_the_rest(number: int, tmp_
         asked = [pool.submit(client.score, CAT, f"caption {i}") for i in range(3)]
         wait_for(lambda: client.requests_inside() == 3)
         running.send_signal(number)
-        with pytest.raises(OSError, match=r"refused|reset"):
+        with pytest.raises(ConnectionError):
             wait_for(lambda: client.get("/healthz").status != 200)
         free.touch()
         assert [one.result().status for one in asked] == [200] * 3
@@ -96,27 +96,26 @@ def test_a_recording_is_served_with_a_token_from_the_environment(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "token", "place"),
     [
-        (["--token-env", "MY_TOKEN"], "MY_TOKEN"),
-        (["--max-captions", "0"], "captions=0"),
-        (["-m", "no"], "unknown method"),
-        (["-m", "discode:solver=adam"], "not served"),
-        (["--model", "no:such", "--port", "0"], "unknown model"),
-        (["--port", "70000"], "cannot listen"),
-        (["--host", "no such host"], "cannot listen"),
+        (["--token-env", "MY_TOKEN"], None, "MY_TOKEN"),
+        ([], "", "DISCODE_TOKEN"),
+        ([], "x ", "DISCODE_TOKEN"),
+        (["--max-captions", "0"], None, "captions=0"),
+        (["-m", "no"], None, "'no'"),
+        (["-m", "discode:solver=adam"], None, "'adam'"),
+        (["--model", "no:such", "--port", "0"], None, "'no'"),
+        (["--port", "70000"], None, "70000"),
+        (["--host", "no such host"], None, "no such host"),
     ],
 )
-def test_mistakes_are_named(arguments: list[str], words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_mistakes_are_named(
+    arguments: list[str], token: str | None, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if token is not None:
+        monkeypatch.setenv("DISCODE_TOKEN", token)
+    with pytest.raises(InputError, match=place):
         typer.main.get_command(app)(["serve", *arguments], standalone_mode=False)
-
-
-@pytest.mark.parametrize("token", ["", " ", "x "])
-def test_a_blank_token_is_no_token(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISCODE_TOKEN", token)
-    with pytest.raises(InputError, match="blank"):
-        typer.main.get_command(app)(["serve"], standalone_mode=False)
 
 
 def test_a_port_that_is_taken_is_one_line(

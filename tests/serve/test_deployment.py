@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 
 import typer
@@ -42,7 +41,7 @@ def steps() -> Iterator[tuple[str, str]]:
 
 def step(name: str) -> str:
     """Return the arguments of the last instruction of a name."""
-    return [rest for found, rest in steps() if found == name][-1]
+    return dict(steps())[name]
 
 
 def options_of_serve() -> set[str]:
@@ -62,9 +61,7 @@ def test_the_image_is_made_of_what_is_there() -> None:
         for source in shlex.split(rest)[:-1]
     }
     assert copied == kept
-    for source in copied:
-        assert (ROOT / source).exists()
-        assert not fnmatch(source, "**/__pycache__")
+    assert all((ROOT / source).exists() for source in copied)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     # What the build reads must be in the context, and the extra must be one of ours.
     licences = {name for name in project["license-files"] if not name.startswith("src/")}

@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("fastapi", reason="the service wants discode-eval[serve]")
 
 from discode.decoders.preset import Calibration, Preset, preset_digest  # isort: skip
-from discode.errors import InputError  # isort: skip
 from discode.judge import load  # isort: skip
 from tests.helpers.fake_model import FakeModel  # isort: skip
 from tests.helpers.serving import CAT, running  # isort: skip
@@ -41,12 +40,5 @@ def test_callers_open_no_files(tmp_path: Path) -> None:
             client.score(CAT, "a cat", method=str(one)) for one in (path, tmp_path / "no.json")
         ]
     assert [reply.status for reply in replies] == [422, 422]
-    words = {reply.json["error"]["message"].split(";")[0].split("'")[0] for reply in replies}
-    assert words == {"unknown method "}  # whether a file is there is not told
-
-
-def test_a_service_with_a_broken_preset_does_not_begin(tmp_path: Path) -> None:
-    path = tmp_path / "mine.json"
-    path.write_text("{}")
-    with pytest.raises(InputError, match="no preset"), running(method=str(path)):
-        pass
+    shapes = {reply.json["error"]["message"].partition("'")[0] for reply in replies}
+    assert len(shapes) == 1  # whether a file is there is not told

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from discode.errors import InputError
 from discode.stats import holm, significance_clusters
 
 
@@ -34,14 +32,3 @@ def test_a_metric_without_a_value_comes_last() -> None:
     p = np.full((3, 3), np.nan)
     assert significance_clusters(["x", "y", "z"], [np.nan, 0.2, 0.3], p) == [["z", "y"], ["x"]]
     assert significance_clusters([], [], np.zeros((0, 0))) == []
-
-
-def test_bad_input() -> None:
-    with pytest.raises(InputError, match="from 0 to 1"):
-        holm([0.5, 1.5])
-    with pytest.raises(InputError, match="2 names need as many values"):
-        significance_clusters(["a", "b"], [1], [[1]])
-    with pytest.raises(InputError, match=r"the shape \(1, 1\)"):
-        significance_clusters(["a", "b"], [1, 2], [[1]])
-    with pytest.raises(InputError, match="alpha=5"):
-        significance_clusters(["a"], [1], [[1]], alpha=5)

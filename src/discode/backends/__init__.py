@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from discode.backends.base import Backend, Blocks, read_all
-from discode.errors import InputError, lookup
+from discode.errors import InputError
 from discode.options import Option, options_of, read_options
+from discode.plugins import Table, plugin_version
+from discode.readings import Identity
 
 __all__ = ["KINDS", "Backend", "Blocks", "Kind", "kind_of", "open_backend", "read_all"]
 
@@ -24,19 +26,20 @@ class Kind:
         about: What messages call it.
         module: Where its class is; imported when a model of this kind is opened.
         name: The class. It is called with what stands after the colon, and with the options.
-        takes: The dataclass of its options, in the same module; empty where it takes none.
+            Its options are the dataclass ``{name}Options`` of the same module, or its own fields.
         needs: What must stand after the colon; empty where nothing need.
         required: Options that must be given.
         fixed: Options that may not be given.
+        version: Of the plug-in that it comes from; becomes part of the model's revision.
     """
 
     about: str
     module: str
     name: str
-    takes: str = ""
     needs: str = ""
     required: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
+    version: str = ""
 
     def options(self) -> tuple[Option, ...]:
         """Return the options that this kind takes.
@@ -44,10 +47,10 @@ class Kind:
         >>> KINDS["embedded"].options()[0].allowed_text
         'a whole number from 1, none'
         """
-        if not self.takes:
-            return ()
-        declared = options_of(getattr(import_module(self.module), self.takes))
-        return tuple(row for row in declared if row.name not in self.fixed)
+        module = import_module(self.module)
+        declared = getattr(module, f"{self.name}Options", getattr(module, self.name))
+        rows = options_of(declared) if is_dataclass(declared) else ()
+        return tuple(row for row in rows if row.name not in self.fixed)
 
     def open(self, spec: str, options: Mapping[str, Any]) -> Backend:
         """Open a model of this kind; ``options`` may hold strings, as a command line does."""
@@ -57,6 +60,12 @@ class Kind:
         for name in sorted(self.required - values.keys()):
             raise InputError(f"{self.about} needs {name} (-M {name}=VALUE)")
         backend: Backend = getattr(import_module(self.module), self.name)(spec, **values)
+        if self.version:
+            if not isinstance(getattr(backend, "identity", None), Identity):
+                raise InputError(f"{self.about} has no identity; set it to an Identity")
+            revision = f"{backend.identity.revision}@{self.version}"
+            identity = replace(backend.identity, revision=revision)
+            object.__setattr__(backend, "identity", identity)
         return backend
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,27 +75,40 @@ class Kind:
 
 
 _SERVED = "discode.backends.served.backend"
-KINDS: dict[str, Kind] = {
+_KINDS = {
     "embedded": Kind(  # the model that ships with the package; embedded:FILE.onnx, another
-        "the embedded model", "discode.backends.embedded.backend", "Embedded", "EmbeddedOptions"
+        "the embedded model", "discode.backends.embedded.backend", "Embedded"
     ),
     "endpoint": Kind(  # endpoint:NAME, a model that the server at base_url has
-        "a served model", _SERVED, "Served", "ServedOptions",
+        "a served model", _SERVED, "Served",
         "the model's name, as the server calls it", required=frozenset({"base_url"}),
     ),
     "hf": Kind(  # hf:ORG/NAME or hf:FOLDER, a local vision-language model; "hf:" may be left out
-        "a local model", "discode.backends.local.backend", "Local", "LocalOptions",
+        "a local model", "discode.backends.local.backend", "Local",
         "a hub's ORG/NAME or a model's folder",
     ),
     "openai": Kind(  # openai:NAME, one of OpenAI's models
-        "openai: (other servers are endpoint:NAME)", _SERVED, "Served", "ServedOptions",
+        "openai: (other servers are endpoint:NAME)", _SERVED, "Served",
         "the name of one of OpenAI's models", fixed=frozenset({"base_url"}),
     ),
     "recorded": Kind(  # recorded:FILE, a store or its JSONL or Parquet export
         "a recording", "discode.backends.recorded", "Recorded", needs="a store or an export of one"
     ),
 }  # fmt: skip
-"""The kinds of models, by the word before the colon."""
+
+
+def _adopt(name: str, plugin: object) -> Kind:
+    """Return the kind of a plug-in: one, or a class of backends, made of what follows its name."""
+    if isinstance(plugin, Kind):
+        return plugin
+    if isinstance(plugin, type) and hasattr(plugin, "read") and "." not in plugin.__qualname__:
+        version = plugin_version(plugin.__module__)
+        return Kind(f"the model {name!r}", plugin.__module__, plugin.__qualname__, version=version)
+    raise InputError(f"{name} is not a backend; give a class of a module, based on discode.Backend")
+
+
+KINDS = Table("model", "discode.backends", _KINDS, _adopt)
+"""The kinds of models, by the word before the colon; ``discover`` adds those of plug-ins."""
 
 _FILES = (".db", ".sqlite", ".jsonl", ".ndjson", ".parquet")
 _SPELLINGS = (
@@ -108,7 +130,7 @@ def kind_of(model: str) -> tuple[Kind, str]:
         return KINDS["recorded"], model
     if (model and Path(model).is_dir()) or ("/" in model and not colon):
         return KINDS["hf"], model
-    return lookup(KINDS, scheme, "model", also=_SPELLINGS), rest
+    return KINDS.split(model, imports=True, also=_SPELLINGS)[1:]
 
 
 def open_backend(

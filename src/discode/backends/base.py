@@ -28,8 +28,6 @@ class Backend(Protocol):
         capabilities: What it gives beyond log-probabilities: "hidden" (hidden states); "recorded"
             where its readings are kept already, so that no store is needed.
         takes_references: Whether it is shown the references of pairs that have some.
-        advised_trust: Option ``trust`` for decoders that leave it open; None where it was not
-            measured.
         batch_size: How many pairs it is asked about at once.
         stopped: Why it reads nothing more, e.g. at a cap on requests; empty while it does.
     """
@@ -39,7 +37,6 @@ class Backend(Protocol):
     scale: Scale = UNIT
     capabilities: frozenset[str] = frozenset()
     takes_references: bool = True
-    advised_trust: float | None = None
     batch_size: int = 64
     stopped: str = ""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from discode.backends.base import Backend, Blocks
-from discode.backends.embedded.backend import MODEL, advised_trust
+from discode.backends.embedded.backend import MODEL
 from discode.errors import DiscodeError, InputError
 from discode.images import image_digest
 from discode.pairs import Pair
@@ -50,7 +50,6 @@ class Recorded(Backend):
         self.capabilities = frozenset(
             {"recorded", *(["hidden"] if self._store.has_hidden() else [])}
         )
-        self.advised_trust = advised_trust(self.identity)
         self.takes_references = self.identity.model != MODEL
         self._scales = sorted({ask.scale.name for ask in asks})
 
@@ -68,14 +67,7 @@ class Recorded(Backend):
                 continue
             groups.setdefault(template, []).append((number, item))
         for template, members in groups.items():
-            try:
-                ask = RunKey(self.identity, template, scale)
-            except InputError as error:  # a scale that no record can be of
-                yield (
-                    [row for row, _ in members],
-                    Readings.failed(scale, [str(error)] * len(members)),
-                )
-                continue
+            ask = RunKey(self.identity, template, scale)
             readings, places = self._store.get(ask, [item for _, item in members], hidden=hidden)
             yield [members[place][0] for place in places], readings
             absent = [members[place] for place in sorted({*range(len(members))} - {*places})]

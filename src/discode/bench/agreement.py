@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,6 @@ from discode.stats import (
     bootstrap,
     bootstrap_all,
     credit,
-    paired,
     pearson,
     spearman,
     tie_calibrated,
@@ -45,6 +45,11 @@ class AgreementProtocol(Configurable):
     resamples: int = option(1000, "resamples of the intervals; 0: no intervals", _RESAMPLES)
     seed: int = option(0, "random seed of the bootstrap", COUNT)
     level: float = option(0.95, "coverage of the intervals", _SHARE)
+
+    @property
+    def bootstrap(self) -> dict[str, Any]:
+        """The options of the bootstrap."""
+        return {"resamples": self.resamples, "seed": self.seed, "level": self.level}
 
 
 def measure_agreement(
@@ -91,30 +96,28 @@ def _of_ratings(
     judgments: Ratings, image: _Ints, value: Floats, protocol: AgreementProtocol
 ) -> dict[str, Interval]:
     x, y = value[judgments.pair], judgments.value
-    keep, left_out = paired(x, y)
+    keep = np.isfinite(x) & np.isfinite(y)
     x, y, clusters = x[keep], y[keep], image[judgments.pair][keep]
-    result = {}
-    for variant in ("b", "c"):
-        plan = KendallPlan(x, y, variant=variant)
-        result[f"tau_{variant}"] = (
-            bootstrap(
-                plan, clusters, resamples=protocol.resamples, seed=protocol.seed,
-                level=protocol.level,
-            )
-            if _resampled(clusters, protocol)
-            else _point(plan(np.ones(len(x), np.int64)) if len(x) > 1 else np.nan, protocol)
-        )  # fmt: skip
+    resampled, plan = _resampled(clusters, protocol), KendallPlan(x, y, variant="b")
+    plans = {"tau_b": plan, "tau_c": plan.as_variant("c")}
+    intervals, points = {}, {}
+    if resampled:
+        intervals = {
+            name: bootstrap(plan, clusters, **protocol.bootstrap) for name, plan in plans.items()
+        }
+    else:
+        points = {name: plan(np.ones(len(x), np.int64)) for name, plan in plans.items()}
     scored = value[np.unique(judgments.pair)]
-    points = {
+    points |= {
         "spearman": spearman(x, y),
         "pearson": pearson(x, y),
+        "ties": tie_rate(scored[np.isfinite(scored)]),
         "acc23": acc23(y, x, clusters),
         # Its cost grows with the number of distinct ratings; people give few.
         "acc_tied": tie_calibrated(y, x, clusters)[0] if len(np.unique(y)) <= _LEVELS else np.nan,
-        "ties": tie_rate(scored[np.isfinite(scored)]),
-        "failed": left_out / max(1, len(judgments)),
+        "failed": (~keep).sum() / max(1, len(keep)),
     }
-    return result | {name: _point(number, protocol) for name, number in points.items()}
+    return intervals | _points(points, protocol)
 
 
 def _of_preferences(
@@ -125,22 +128,15 @@ def _of_preferences(
     names = [*np.unique(categories).tolist(), "mean"]
     scored = np.isfinite(left) & np.isfinite(right)
     if not scored.any():  # the metric gave no answer, rather than wrong ones
-        result = {name: _point(np.nan, protocol) for name in (*names, "ties")}
-        return result | {"failed": _point(1.0, protocol)}
+        return _points(dict.fromkeys([*names, "ties"], np.nan) | {"failed": 1.0}, protocol)
     earned = credit(left, right, judgments.chosen, ties=protocol.ties)
     plan, clusters = AccuracyPlan(earned, categories=categories), image[judgments.left]
+    points = {"ties": (left == right)[scored].mean(), "failed": (~scored).mean()}
     if _resampled(clusters, protocol):
-        several = bootstrap_all(
-            plan.by_category, clusters, resamples=protocol.resamples, seed=protocol.seed,
-            level=protocol.level,
-        )  # fmt: skip
-    else:
-        whole = plan.by_category(np.ones(len(judgments), np.int64))
-        several = [_point(number, protocol) for number in whole.tolist()]
-    result = dict(zip(names, several, strict=True))
-    result["ties"] = _point(float((left == right)[scored].mean()), protocol)
-    result["failed"] = _point(float((~scored).mean()), protocol)
-    return result
+        several = bootstrap_all(plan.by_category, clusters, **protocol.bootstrap)
+        return dict(zip(names, several, strict=True)) | _points(points, protocol)
+    whole = plan.by_category(np.ones(len(judgments), np.int64))
+    return _points(dict(zip(names, whole, strict=True)) | points, protocol)
 
 
 def _resampled(clusters: _Ints, protocol: AgreementProtocol) -> bool:
@@ -148,5 +144,5 @@ def _resampled(clusters: _Ints, protocol: AgreementProtocol) -> bool:
     return protocol.resamples > 0 and len(np.unique(clusters)) > 1
 
 
-def _point(value: float, protocol: AgreementProtocol) -> Interval:
-    return Interval(float(value), np.nan, np.nan, protocol.level)
+def _points(values: Mapping[str, float], protocol: AgreementProtocol) -> dict[str, Interval]:
+    return {name: Interval.point(float(value), protocol.level) for name, value in values.items()}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from discode.bench.agreement import agreement_statistic, main_measure
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Ratings
-from discode.errors import InputError, lookup
+from discode.errors import InputError, count_of, lookup
 from discode.stats import (
     Comparison,
     Interval,
@@ -22,10 +22,26 @@ from discode.stats import (
     credit,
     holm,
     paired_bootstrap,
-    permutation_test,
     permutation_test_preference,
+    permutation_tests,
+    resample,
+    resampled_difference,
     significance_clusters,
 )
+from discode.stats.resampling import FEWEST
+
+LEVEL = 0.95
+"""Coverage of the intervals of differences."""
+FEW_IMAGES = 30
+"""Below this an interval is too narrow; :func:`compare_systems` says by how much."""
+
+
+def note_few_images(images: int) -> list[str]:
+    """Return what is to be said of the intervals of so few images; nothing where they are many."""
+    if images >= FEW_IMAGES:
+        return []
+    what = "intervals are too narrow" if images >= FEWEST else "there is no interval"
+    return [f"with {count_of(images, 'image')} {what}: score some dozens"]
 
 
 @dataclass(frozen=True)
@@ -98,13 +114,15 @@ class MetricComparison:
     """All pairs of metrics, and groups from best to worst that differ, of those with a value.
 
     All metrics are compared on the judgments for which each of them has a score; ``left_out``
-    counts the others. ``silent`` metrics have no score at all and are not compared.
+    counts the others. ``silent`` metrics have no score at all and are not compared. The judgments
+    are about so many ``images``.
     """
 
     pairs: tuple[MetricDifference, ...]
     groups: tuple[tuple[str, ...], ...]
     left_out: int
     silent: tuple[str, ...]
+    images: int
 
 
 def compare_metrics(
@@ -136,23 +154,23 @@ def compare_metrics(
     judged = log.judgments
     allowed = ("tau_c", "tau_b") if isinstance(judged, Ratings) else ("mean",)
     measure = measure or main_measure(log.benchmark, judged)
-    if measure not in allowed:
-        raise InputError(f"measure={measure!r} is not allowed here; give {' or '.join(allowed)}")
-    if swap not in ("images", "captions"):
-        raise InputError(f"swap={swap!r} is not allowed; give 'images' or 'captions'")
+    lookup(dict.fromkeys(allowed), measure, "measure")
+    lookup(dict.fromkeys(("images", "captions")), swap, "swap")
     keep = _shared_judgments(log, names)
     if not keep.any():
         raise InputError("no judgment has a score of every metric; compare fewer of them")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)  # the result is NaN
         ones = np.ones(int(keep.sum()), np.int64)
-        values = {name: 100 * _statistic(log, name, measure, keep)(ones) for name in names}
+        statistics = {name: _statistic(log, name, measure, keep) for name in names}
+        values = {name: 100 * statistic(ones) for name, statistic in statistics.items()}
+        images = _images(log)[keep]
+        draws = {n: resample(s, images, resamples, seed) for n, s in statistics.items()}
+        permuted = _permute(log, names, keep, measure, swap, resamples, seed)
         rows = []
         for a, b in combinations(names, 2):
-            drawn = agreement_difference(
-                log, a, b, resamples=resamples, seed=seed, measure=measure, keep=keep
-            )
-            apart, p = drawn.difference, _permute(log, a, b, keep, measure, swap, resamples, seed)
+            drawn = resampled_difference(draws[a], draws[b], images, LEVEL)
+            apart, p = drawn.difference.times(100), permuted[a, b]
             rows.append(
                 MetricDifference(
                     a, b, apart.value, apart.low, apart.high, p, p, measure, values[a], values[b],
@@ -160,7 +178,7 @@ def compare_metrics(
                 )
             )  # fmt: skip
     pairs, groups = adjust_and_group(rows, values, alpha)
-    return MetricComparison(pairs, groups, int((~keep).sum()), silent)
+    return MetricComparison(pairs, groups, int((~keep).sum()), silent, len(np.unique(images)))
 
 
 def agreement_difference(
@@ -170,18 +188,15 @@ def agreement_difference(
     *,
     resamples: int,
     seed: int,
-    level: float = 0.95,
-    measure: str | None = None,
-    keep: NDArray[np.bool_] | None = None,
+    level: float = LEVEL,
 ) -> Comparison:
     """Return how much better metric ``a`` agrees with people than ``b``, in percent, and p.
 
-    Interval and p are of the paired bootstrap over images; without ``resamples`` they are NaN.
-    ``measure`` is the benchmark's own by default, ``keep`` (M,) the judgments for which both have
-    a score.
+    Interval and p are of the paired bootstrap over images; without ``resamples`` they are NaN. The
+    measure is the benchmark's own, on the judgments for which both have a score.
     """
-    measure = measure or main_measure(log.benchmark, log.judgments)
-    keep = _shared_judgments(log, (a, b)) if keep is None else keep
+    measure = main_measure(log.benchmark, log.judgments)
+    keep = _shared_judgments(log, (a, b))
     ours, theirs = (_statistic(log, name, measure, keep) for name in (a, b))
     if resamples:
         drawn = paired_bootstrap(
@@ -190,7 +205,7 @@ def agreement_difference(
         return replace(drawn, difference=drawn.difference.times(100))
     ones = np.ones(int(keep.sum()), np.int64)
     apart = 100 * (ours(ones) - theirs(ones))
-    return Comparison(Interval(apart, np.nan, np.nan, level), np.nan)
+    return Comparison(Interval.point(apart, level), np.nan)
 
 
 def _shared_judgments(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:
@@ -220,29 +235,33 @@ def _statistic(
 
 def _permute(
     log: RunLog,
-    a: str,
-    b: str,
+    names: Sequence[str],
     keep: NDArray[np.bool_],
     measure: str,
     swap: str,
     resamples: int,
     seed: int,
-) -> float:
-    """Return p of the permutation test."""
-    judged, x, y = log.judgments, log.results[a].value, log.results[b].value
+) -> dict[tuple[str, str], float]:
+    """Return p of the permutation test of every two metrics."""
+    judged, values = log.judgments, [log.results[name].value for name in names]
     images = _images(log)[keep]
     if isinstance(judged, Ratings):
         pair = judged.pair[keep]
-        return permutation_test(
-            x[pair], y[pair], judged.value[keep], correlation=measure, clusters=images,
-            sources=pair if swap == "captions" else None, resamples=resamples, seed=seed,
-        ).p  # fmt: skip
-    earned = [
-        credit(v[judged.left], v[judged.right], judged.chosen, ties=log.protocol.ties)
-        for v in (x, y)
-    ]
-    return permutation_test_preference(
-        *earned, categories=judged.category, clusters=images,
-        sources=np.arange(len(judged)) if swap == "captions" else None, resamples=resamples,
-        seed=seed,
-    ).p  # fmt: skip
+        tests = permutation_tests(
+            [value[pair] for value in values], judged.value[keep], variant=measure[-1],
+            clusters=images, sources=pair if swap == "captions" else None, resamples=resamples,
+            seed=seed,
+        )  # fmt: skip
+        return {(names[i], names[j]): test.p for (i, j), test in tests.items()}
+    earned = {
+        name: credit(v[judged.left], v[judged.right], judged.chosen, ties=log.protocol.ties)
+        for name, v in zip(names, values, strict=True)
+    }
+    sources = np.arange(len(judged)) if swap == "captions" else None
+    return {
+        (a, b): permutation_test_preference(
+            earned[a], earned[b], categories=judged.category, clusters=images, sources=sources,
+            resamples=resamples, seed=seed,
+        ).p
+        for a, b in combinations(names, 2)
+    }  # fmt: skip

@@ -6,10 +6,10 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discode.bench.agreement import AgreementProtocol, measure_agreement
 from discode.bench.runlog import MetricResult, RunLog
@@ -17,18 +17,18 @@ from discode.benchmarks import Benchmark
 from discode.bulk.judging import raise_if_stopped
 from discode.errors import DiscodeError, InputError, StoppedError
 from discode.metrics import METRICS, MetricFactory
-from discode.metrics.base import unique_keys
 from discode.metrics.judge_metric import JudgeMetric
 from discode.metrics.registry import asks_judge
-from discode.options import option_text
 from discode.pairs import Pair
+from discode.plugins import blame, plugin_version
 from discode.scores import Metric
+from discode.signature import Signature
 from discode.version import __version__
 
 _PACKAGES = ("numpy", "onnxruntime", "pycocoevalcap", "torch", "transformers")
 
 RunProgress = Callable[[str, int, int], None]
-"""Called with a metric's label, the number of pairs just done, and the number of all its pairs."""
+"""Called with a metric's label, the number of all its pairs, and the number of those just done."""
 
 
 def label_metrics(specs: Sequence[str]) -> dict[str, str]:
@@ -64,7 +64,7 @@ def run_metrics(
     earlier: RunLog | None = None,
     save: Callable[[RunLog], None] | None = None,
     progress: RunProgress | None = None,
-) -> tuple[RunLog, dict[str, str]]:
+) -> tuple[RunLog, dict[str, DiscodeError]]:
     """Score a benchmark with metrics.
 
     Args:
@@ -77,7 +77,7 @@ def run_metrics(
         progress: See ``RunProgress``.
 
     Returns:
-        The log, and label to reason for the metrics that could not be made or run at all.
+        The log, and label to error for the metrics that could not be made or run at all.
 
     Raises:
         StoppedError: A served model's cap was reached, or its server refused for good. What it
@@ -91,25 +91,37 @@ def run_metrics(
             for label, result in earlier.results.items()
         }
         log = replace(log, results=results)
-    problems: dict[str, str] = {}
+    problems: dict[str, DiscodeError] = {}
     factory.expect(name for label, name in metrics.items() if label not in log.results)
     for label, name in metrics.items():
         try:
             metric = factory.make(name)
             old = log.results.get(label)
-            signature = metric.signature
-            if old is not None and old.metric_signature == signature and not old.failures:
+            if old is not None and old.metric_signature == _signature(metric) and not old.failures:
                 continue
-            result = _score(benchmark, label, metric, protocol, progress)
+            result = _score(benchmark, label, metric, log, progress)
         except StoppedError:
             raise
         except DiscodeError as error:
-            problems[label] = str(error)
+            problems[label] = error
+            continue
+        except Exception as error:
+            if not (line := blame(error)):
+                raise
+            problems[label] = InputError(line)
             continue
         log = replace(log, results={**log.results, label: result})
         if save is not None:
             save(log)
     return log, problems
+
+
+def _signature(metric: Metric) -> Signature:
+    """Return how a metric's numbers are made, and by which version of which plug-in."""
+    module = type(metric).__module__
+    if module.startswith("discode."):
+        return metric.signature
+    return metric.signature.with_fields(plugin=plugin_version(module))
 
 
 def measure_again(result: MetricResult, log: RunLog) -> MetricResult:
@@ -123,17 +135,15 @@ def _score(
     benchmark: Benchmark,
     label: str,
     metric: Metric,
-    protocol: AgreementProtocol,
+    log: RunLog,
     progress: RunProgress | None,
 ) -> MetricResult:
     start = time.perf_counter()
-    pairs, which = _distinct_pairs(benchmark.pairs, metric.needs)
+    pairs, which = list(benchmark.pairs), np.arange(len(benchmark.pairs))
+    if not metric.needs & {"references", "id"}:
+        pairs, which = benchmark.bare_pairs()
     repeats = np.bincount(which, weights=benchmark.repeats()).astype(np.int64).tolist()
-
-    def report(done: int) -> None:
-        if progress is not None:
-            progress(label, done, len(pairs))
-
+    report = None if progress is None else partial(progress, label, len(pairs))
     scores = metric.score_pairs(pairs, repeats=repeats, progress=report)
     if isinstance(metric, JudgeMetric) and scores.errors:
         raise_if_stopped(metric.judge)  # pairs that were not asked about are not a result
@@ -144,32 +154,23 @@ def _score(
         for row, number in enumerate(which.tolist())
         if number in scores.errors
     }
-    options = ",".join(f"{key}={option_text(value)}" for key, value in benchmark.options.items())
+    options = ",".join(f"{key}={text}" for key, text in log.options.items())
     signature = scores.signature.with_fields(
-        benchmark=f"{benchmark.name}({options})", ties=protocol.ties
+        benchmark=f"{benchmark.name}({options})", ties=log.protocol.ties
     )
-    measures = measure_agreement(benchmark.judgments, benchmark.image, value, protocol)
+    if plugin := _signature(metric).get("plugin"):
+        signature = signature.with_fields(plugin=plugin)
+    measures = measure_agreement(benchmark.judgments, benchmark.image, value, log.protocol)
     return MetricResult(
-        metric.signature, signature, value, errors, scores.counts(), seconds, measures
+        _signature(metric), signature, value, errors, scores.counts(), seconds, measures
     )
 
 
 def pairs_to_judge(benchmark: Benchmark, metrics: Mapping[str, str]) -> list[Pair]:
     """Return the pairs that metrics would ask the judge about; the others ask it nothing."""
     seeing = {name.startswith("ref-") for name in metrics.values() if asks_judge(name)}
-    pairs = _distinct_pairs(benchmark.pairs, frozenset())[0] if False in seeing else []
-    asked = [replace(pair, references=()) for pair in pairs]
-    return asked + [pair for pair in benchmark.pairs if True in seeing and pair.references]
-
-
-def _distinct_pairs(
-    pairs: Sequence[Pair], needs: frozenset[str]
-) -> tuple[list[Pair], NDArray[np.intp]]:
-    """Return the pairs that are distinct to a metric, and (P,) which of them each pair is."""
-    if needs & {"references", "id"}:
-        return list(pairs), np.arange(len(pairs))
-    first, which = unique_keys([(str(pair.image), pair.caption) for pair in pairs])
-    return [pairs[number] for number in first], which
+    bare = benchmark.bare_pairs()[0] if False in seeing else []
+    return bare + [pair for pair in benchmark.pairs if True in seeing and pair.references]
 
 
 def _versions() -> dict[str, str]:

@@ -8,9 +8,8 @@ text; version 1 is read as well.
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from numpy.typing import NDArray
 
 from discode.bench.agreement import AgreementProtocol
 from discode.benchmarks import Benchmark, Preferences, Ratings
-from discode.errors import DiscodeError, InputError
+from discode.errors import InputError
 from discode.files import parse_json, replacing
 from discode.metrics.base import NO_REFERENCES
-from discode.metrics.scorefile import read_scores
 from discode.options import option_text
+from discode.scores import or_none
 from discode.signature import Signature
 from discode.stats import Interval
 
@@ -120,21 +119,16 @@ class RunLog:
         path = Path(path)
         if not path.is_file():
             raise InputError(f"no such run: {path}; discode bench run ... -o FILE makes one")
-        data: Any = None
-        reason = f"{path.name} is not a run of discode bench run"
         try:
-            data = parse_json(path.read_text(encoding="utf-8"), path.name)
-        except InputError as error:
-            reason = str(error)
-        except (OSError, ValueError) as error:
-            reason = f"cannot read {path}: {error}"
+            data: Any = parse_json(path.read_text(encoding="utf-8"), path.name)
+        except (InputError, OSError, ValueError) as error:
+            data = {"format": error}
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            if _holds_scores(path):
-                reason = (
-                    f"{path.name} holds scores, which discode compare takes, and is not a run; "
-                    "give what discode bench run -o wrote"
-                )
-            raise InputError(reason)
+            why = f" ({data['format']})" if isinstance(data, dict) and "format" in data else ""
+            raise InputError(
+                f"{path.name} is not a run{why}; give what discode bench run -o wrote, and scores "
+                "to discode compare"
+            )
         if data.get("version") not in (1, VERSION):
             raise InputError(
                 f"{path.name} has the version {data.get('version')}; this discode reads 1 to "
@@ -185,15 +179,15 @@ def _to_json(result: MetricResult) -> dict[str, Any]:
         "fields": dict(result.signature), "counts": dict(result.counts),
         "seconds": round(result.seconds, 3), "errors": reasons,
         "measures": {
-            name: [_json(v) for v in (interval.value, interval.low, interval.high)]
+            name: or_none(np.array([interval.value, interval.low, interval.high]))
             for name, interval in result.measures.items()
         },
-        "value": [_json(v) for v in result.value.tolist()],
+        "value": or_none(result.value),
     }  # fmt: skip
 
 
 def _from_json(row: Mapping[str, Any], pairs: int, level: float) -> MetricResult:
-    value = np.array([_number(v) for v in row["value"]], np.float64)
+    value = np.array(row["value"], np.float64)  # null is NaN
     if len(value) != pairs:
         raise ValueError(f"{len(value)} scores for {pairs} pairs")
     written = row.get("fields", row["signature"])  # version 1 has the text alone
@@ -215,22 +209,6 @@ def _judgments(columns: Mapping[str, Any]) -> Ratings | Preferences:
     return Preferences(left, right, chosen, tuple(columns["category"]))
 
 
-def _interval(numbers: Sequence[float | None], level: float) -> Interval:
-    value, low, high = (_number(number) for number in numbers)
+def _interval(numbers: Any, level: float) -> Interval:
+    value, low, high = np.array(numbers, np.float64).tolist()
     return Interval(value, low, high, level)
-
-
-def _json(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _holds_scores(path: Path) -> bool:
-    """Whether a file is a table of scores, as ``discode score`` writes them."""
-    try:
-        return next(read_scores(path), None) is not None
-    except DiscodeError:
-        return False

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from discode.bench.compare import Difference, adjust_and_group
 from discode.bulk.chunks import Shard
 from discode.bulk.folder import check_finished
-from discode.errors import InputError, count_of
+from discode.errors import InputError, count_of, lookup
 from discode.metrics.scorefile import read_scores
 from discode.pairs import ImageIndex
 from discode.signature import Signature
@@ -37,6 +37,22 @@ RESAMPLES = 5000
 """Of the test and the intervals: Holm's p of 22 systems, 231 pairs, can still fall below 5 %."""
 
 
+@dataclass(frozen=True)
+class SystemRow:
+    """A row of a system's file: its image and id where it has them, and what it says of them."""
+
+    keys: Mapping[str, str]
+    score: float
+    signature: str
+    caption: str
+    error: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is no score."""
+        return math.isnan(self.score)
+
+
 @dataclass(frozen=True, eq=False)
 class JoinedScores:
     """Scores of S systems on the N images that one of them has at least.
@@ -50,6 +66,7 @@ class JoinedScores:
         failed: how many of them have no score.
         by: "image" or "id": what joined them.
         signatures: How the scores were made; nothing where the files do not say.
+        items: The rows of each system, by image.
     """
 
     names: tuple[str, ...]
@@ -60,6 +77,7 @@ class JoinedScores:
     failed: tuple[int, ...]
     by: str
     signatures: tuple[str, ...]
+    items: tuple[Mapping[str, Sequence[SystemRow]], ...] = ()
 
     @property
     def shared(self) -> NDArray[np.bool_]:
@@ -108,17 +126,6 @@ class SystemComparison:
     left_out: int
 
 
-@dataclass(frozen=True)
-class _FileRow:
-    keys: Mapping[str, str]
-    score: float
-    signature: str
-
-    @property
-    def failed(self) -> bool:
-        return math.isnan(self.score)
-
-
 def join_systems(
     files: Mapping[str, str | os.PathLike[str]],
     *,
@@ -131,7 +138,8 @@ def join_systems(
     Args:
         files: Name of the system to its file, or to the folder of a large run.
         by: "image" or "id"; the image if None and all rows have one. Images are found by their
-            names as :class:`~discode.pairs.ImageIndex` says.
+            names as :class:`~discode.pairs.ImageIndex` says. Rows that ids join are those of an
+            image, too, where a file names it.
         method: Of a file with several methods, the one to compare.
         column: The column with the scores.
 
@@ -139,22 +147,21 @@ def join_systems(
     So is the folder of a run that is not finished.
     """
     if len(files) < 2:
-        raise InputError("give the score files of two systems or more")
-    if by is not None and by not in KEYS:
-        raise InputError(f"by={by!r} is not allowed; give {' or '.join(map(repr, KEYS))}")
+        alone = ", ".join(map(str, files.values())) or "none"
+        raise InputError(f"give the score files of two systems or more, not {alone}")
+    lookup(dict.fromkeys(KEYS), by or "image", "key to join by")
     whole = {name: _read_rows(Path(path), method, column) for name, path in files.items()}
     # What failed may lack a name and differ in its signature: no reason to join the others by id.
     scored = {name: [row for row in rows if not row.failed] for name, rows in whole.items()}
     signatures = _check_signatures({name: rows or whole[name] for name, rows in scored.items()})
     key = _choose_key(scored, by)
-    systems: dict[str, dict[str, list[float]]] = {}
+    systems: dict[str, dict[str, list[SystemRow]]] = {}
     for name, rows in whole.items():
-        scores = systems.setdefault(name, {})
+        images_of = systems.setdefault(name, {})
         for row in rows:
             if key in row.keys:
-                scores.setdefault(row.keys[key], []).append(row.score)
-    if key == "image":
-        systems = _by_one_name(systems)
+                images_of.setdefault(row.keys[key], []).append(row)
+    systems = _by_one_name(systems) if key == "image" else _by_image_of_id(systems)
     if not set.intersection(*map(set, systems.values())):
         firsts = ", ".join(
             f"{name} begins with {next(iter(scores), None)!r}" for name, scores in systems.items()
@@ -168,18 +175,18 @@ def join_systems(
         np.array([[image in scores for image in images] for scores in systems.values()]),
         tuple(map(len, whole.values())),
         tuple(sum(row.failed for row in rows) for rows in whole.values()),
-        key, signatures,
+        key, signatures, tuple(systems.values()),
     )  # fmt: skip
 
 
 def _by_one_name(
-    systems: Mapping[str, Mapping[str, list[float]]],
-) -> dict[str, dict[str, list[float]]]:
-    """Return scores by the names of the file with the longest paths, where it has the image."""
+    systems: Mapping[str, Mapping[str, list[SystemRow]]],
+) -> dict[str, dict[str, list[SystemRow]]]:
+    """Return rows by the names of the file with the longest paths, where it has the image."""
     everywhere = set.intersection(*map(set, systems.values()))
     longest = max(systems.values(), key=lambda names: max(map(_depth, names), default=0))
     index = ImageIndex((name, name) for name in longest if name not in everywhere)
-    renamed: dict[str, dict[str, list[float]]] = {}
+    renamed: dict[str, dict[str, list[SystemRow]]] = {}
     for system, scores in systems.items():
         renamed[system] = {}
         for name, values in scores.items():
@@ -189,13 +196,37 @@ def _by_one_name(
     return renamed
 
 
+def _by_image_of_id(
+    systems: Mapping[str, Mapping[str, list[SystemRow]]],
+) -> dict[str, dict[str, list[SystemRow]]]:
+    """Return rows by the image of their id where a file names it, else by the id.
+
+    Captions of an image are no independent evidence, however they were joined.
+    """
+    image_of: dict[str, str] = {}
+    for system, ids in systems.items():
+        for name, rows in ids.items():
+            for image in [row.keys["image"] for row in rows if "image" in row.keys]:
+                first = image_of.setdefault(name, image)
+                if PurePath(first).name != PurePath(image).name:
+                    raise InputError(
+                        f"id {name} is of {image} in {system}, and of {first} elsewhere: ids do "
+                        "not join these files; leave --by out to join them by image"
+                    )
+    grouped: dict[str, dict[str, list[SystemRow]]] = {system: {} for system in systems}
+    for system, ids in systems.items():
+        for name, rows in ids.items():
+            grouped[system].setdefault(image_of.get(name, name), []).extend(rows)
+    return grouped
+
+
 def _depth(name: str) -> int:
     return len(PurePath(name).parts)
 
 
-def _mean(scores: Sequence[float]) -> float:
+def _mean(rows: Sequence[SystemRow]) -> float:
     """Return the mean of the scores that are numbers; NaN without any."""
-    numbers = [score for score in scores if not math.isnan(score)]
+    numbers = [row.score for row in rows if not row.failed]
     return math.fsum(numbers) / len(numbers) if numbers else math.nan
 
 
@@ -253,74 +284,63 @@ def compare_systems(
     )  # fmt: skip
 
 
-def _read_rows(path: Path, method: str | None, column: str) -> list[_FileRow]:
+def _read_rows(path: Path, method: str | None, column: str) -> list[SystemRow]:
+    """Return the rows of a file, or of the folder of a run, that have the method."""
     files = [path]
     if path.is_dir():
         check_finished(path)
         files = sorted(
             entry for entry in path.iterdir() if entry.name[0] != "." and Shard.of(entry.name)
         )
-        if not files:
-            raise InputError(f"{path} holds no scores: no part-... of discode score is in it")
     elif not path.is_file():
         raise InputError(f"no such file of scores: {path}")
-    rows: list[_FileRow] = []
-    methods: dict[str, None] = {}
+    rows: dict[str, list[SystemRow]] = {}
     for file in files:
         for _, row, score in read_scores(file, column):
+            keys = {key: str(row[key]) for key in KEYS if row.get(key) not in (None, "")}
             row_method = str(row.get("method") or "")
-            methods[row_method] = None
-            if method is None or row_method == method:
-                keys = {key: str(row[key]) for key in KEYS if row.get(key) not in (None, "")}
-                rows.append(_FileRow(keys, score, str(row.get("signature") or "")))
-    if method is None and len(methods) > 1:
-        named = ", ".join(filter(None, methods))
-        if "" in methods:
-            raise InputError(
-                f"{path} has rows without a method beside those of {named}; give the method of "
-                "every row, or choose one by --method"
-            )
-        raise InputError(f"{path} has several methods: {named}; choose one by --method")
+            rows.setdefault(row_method, []).append(
+                SystemRow(
+                    keys, score,
+                    *(str(row.get(name) or "") for name in ("signature", "caption", "error")),
+                )
+            )  # fmt: skip
     if not rows:
-        named = ", ".join(filter(None, methods)) or "none that are named"
-        has = f"rows of {method!r}; it has {named}" if methods else "rows"
-        raise InputError(f"{path} has no {has}")
-    return rows
+        raise InputError(f"{path} holds no scores")
+    if method is None and len(rows) == 1:
+        return next(iter(rows.values()))
+    if method is None or method not in rows:
+        named = ", ".join(name or "rows without a method" for name in rows)
+        raise InputError(f"{path} has {named}; choose one of its methods by --method")
+    return rows[method]
 
 
-def _check_signatures(read: Mapping[str, Sequence[_FileRow]]) -> tuple[str, ...]:
+def _check_signatures(read: Mapping[str, Sequence[SystemRow]]) -> tuple[str, ...]:
     """Return what the files say of how they were made; raise where they do not say the same."""
     texts = {name: {row.signature for row in rows} for name, rows in read.items()}
-    signatures = {
-        name: {Signature.read(text) for text in written} for name, written in texts.items()
+    first = next(iter(texts))
+    fields = {
+        name: {
+            field: None
+            for signature in sorted({Signature.read(text) for text in written}, key=str)
+            for field in ([f"{key}:{text}" for key, text in signature] or ["no signature"])
+        }
+        for name, written in texts.items()
     }
-    first = next(iter(signatures))
-    for name, others in signatures.items():
-        if others == signatures[first]:
-            continue
-        left, right = _fields(signatures[first]), _fields(others)
-        only = [
-            ", ".join(field for field in here if field not in there) or "nothing else"
-            for here, there in ((left, right), (right, left))
-        ]
-        raise InputError(
-            f"{first} and {name} were not scored alike: {first} has {only[0]}; {name} has "
-            f"{only[1]}; score both with the same judge and method"
-        )
+    for name, others in fields.items():
+        if set(others) != set(fields[first]):
+            only = [
+                ", ".join(field for field in here if field not in there) or "nothing else"
+                for here, there in ((fields[first], others), (others, fields[first]))
+            ]
+            raise InputError(
+                f"{first} and {name} were not scored alike: {first} has {only[0]}; {name} has "
+                f"{only[1]}; score both with the same judge and method"
+            )
     return tuple(sorted(filter(None, texts[first])))
 
 
-def _fields(signatures: set[Signature]) -> list[str]:
-    """Return the fields of signatures, to be shown."""
-    fields = (
-        field
-        for signature in sorted(signatures, key=str)
-        for field in ([f"{key}:{text}" for key, text in signature] or ["no signature"])
-    )
-    return list(dict.fromkeys(fields))
-
-
-def _choose_key(read: Mapping[str, Sequence[_FileRow]], by: str | None) -> str:
+def _choose_key(read: Mapping[str, Sequence[SystemRow]], by: str | None) -> str:
     """Return what joins the rows: ``by``, or the first key that all of them have."""
     lacking = ""
     for key in KEYS if by is None else (by,):

@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from discode.benchmarks import composite, custom, flickr8k, foil, mceval, pascal50s
 from discode.benchmarks.base import (
+    LIMIT,
     Benchmark,
+    BenchmarkBuilder,
     BenchmarkRow,
     Preferences,
     Ratings,
 )
-from discode.errors import lookup
-from discode.options import fill_options, split_spec
+from discode.errors import InputError
+from discode.options import fill_options
+from discode.plugins import Table, plugin_version
 
 __all__ = [
     "BENCHMARKS",
+    "LIMIT",
     "Benchmark",
+    "BenchmarkBuilder",
     "BenchmarkRow",
     "Preferences",
     "Ratings",
@@ -41,8 +47,23 @@ _ROWS = (
     mceval.ROW,
     custom.ROW,
 )
-BENCHMARKS: dict[str, BenchmarkRow] = {row.name: row for row in _ROWS}
-"""The benchmarks by name, in the order of tables."""
+
+
+def _adopt(name: str, plugin: object) -> BenchmarkRow:
+    """Return the row of a plug-in; what it loads says which version of the plug-in it was."""
+    if not isinstance(plugin, BenchmarkRow):
+        raise InputError(f"{name} is not a benchmark; give a BenchmarkRow")
+    load_plugin, version = plugin.load, plugin_version(plugin.load.__module__)
+
+    def load(folder: Path, options: Mapping[str, Any]) -> Benchmark:
+        benchmark = load_plugin(folder, options)
+        return replace(benchmark, options={**benchmark.options, "plugin": version})
+
+    return replace(plugin, load=load)
+
+
+BENCHMARKS = Table("benchmark", "discode.benchmarks", {row.name: row for row in _ROWS}, _adopt)
+"""The benchmarks by name, in the order of tables; ``discover`` adds those of plug-ins."""
 
 
 def load_benchmark(
@@ -55,7 +76,7 @@ def load_benchmark(
     Missing images are no error: a pair's ``image`` is then where the image should be.
     """
     row, values = find_benchmark(spec, options)
-    return row.load(find_folder(row, data), values)
+    return row.read(find_folder(row, data), values)
 
 
 def find_benchmark(
@@ -65,11 +86,11 @@ def find_benchmark(
 
     >>> row, options = find_benchmark("foil:references=1")
     >>> row.title, options
-    ('FOIL', {'references': 1, 'pairs': 'all'})
+    ('FOIL', {'references': 1, 'pairs': 'all', 'limit': None})
     """
-    name, typed = split_spec(spec)
-    row = lookup(BENCHMARKS, name, "benchmark")
-    return row, fill_options(row.options, {**typed, **(options or {})}, f"benchmark {name!r}")
+    name, row, typed = BENCHMARKS.find(spec, imports=True)
+    declared, values = (*row.options, LIMIT), {**typed, **(options or {})}
+    return row, fill_options(declared, values, f"benchmark {name!r}")
 
 
 def find_folder(row: BenchmarkRow, data: str | os.PathLike[str]) -> Path:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,11 @@ from numpy.typing import NDArray
 
 from discode.errors import InputError
 from discode.files import sha256
-from discode.options import Option, option_text
+from discode.options import SIZE, Option, option_text
 from discode.pairs import Pair
+
+LIMIT = Option("limit", None, "that many of its images alone, for a first look", (SIZE, None))
+"""The option that every benchmark has beside those of its protocol."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +110,52 @@ class Benchmark:
         both = np.concatenate([judged.left, judged.right])
         return np.bincount(both, minlength=len(self.pairs))
 
+    def bare_pairs(self) -> tuple[list[Pair], NDArray[np.int64]]:
+        """Return pairs without references, each once, and (P,) which of them each pair is."""
+        number: dict[tuple[str, str], int] = {}
+        which: list[int] = []
+        bare: list[Pair] = []
+        for pair in self.pairs:
+            which.append(number.setdefault((str(pair.image), pair.caption), len(bare)))
+            if which[-1] == len(bare):
+                bare.append(replace(pair, references=()) if pair.references else pair)
+        return bare, np.array(which, np.int64)
+
+
+def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
+    """Return a benchmark with ``count`` of its images and their judgments.
+
+    Which ones is decided by the SHA-256 of their names, so that they are spread over the data and
+    a larger count only adds images: what was read stays of use.
+    """
+    first: dict[int, str] = {}
+    for number, pair in zip(benchmark.image.tolist(), benchmark.pairs, strict=True):
+        first.setdefault(number, Path(str(pair.image)).name)
+    if count >= len(first):
+        return benchmark
+    order = sorted(first, key=lambda image: hashlib.sha256(first[image].encode()).hexdigest())
+    kept = np.isin(benchmark.image, order[:count])
+    place = np.cumsum(kept) - 1
+    judged = benchmark.judgments
+    judgments: Ratings | Preferences
+    if isinstance(judged, Ratings):
+        rows = kept[judged.pair]
+        judgments = Ratings(place[judged.pair[rows]], judged.value[rows], judged.rater[rows])
+    else:
+        rows = kept[judged.left] & kept[judged.right]
+        category = tuple(np.array(judged.category)[rows].tolist())
+        judgments = Preferences(
+            place[judged.left[rows]], place[judged.right[rows]], judged.chosen[rows], category
+        )
+    return replace(
+        benchmark,
+        pairs=tuple(pair for pair, keep in zip(benchmark.pairs, kept, strict=True) if keep),
+        image=benchmark.image[kept],
+        judgments=judgments,
+        options={**benchmark.options, LIMIT.name: count},
+        notes=(*benchmark.notes, f"{count} of {len(first)} images, by the SHA-256 of their names"),
+    )
+
 
 @dataclass(frozen=True)
 class DataFile:
@@ -169,6 +220,13 @@ class BenchmarkRow:
         """Where to get it, under which terms, and whom to cite."""
         return f"source: {self.source}; licence: {self.licence}; cite: {self.citation}"
 
+    def read(self, folder: Path, options: Mapping[str, Any]) -> Benchmark:
+        """Load it from its own folder, with the value of every option, ``limit`` among them."""
+        own = dict(options)
+        limit = own.pop(LIMIT.name, None)
+        benchmark = self.load(folder, own)
+        return benchmark if limit is None else keep_images(benchmark, limit)
+
     def option_texts(self, log: Mapping[str, str]) -> dict[str, str]:
         """Return every option as text: what a run's log says, and defaults for what it lacks."""
         return {row.name: log.get(row.name, option_text(row.default)) for row in self.options}
@@ -207,46 +265,27 @@ class BenchmarkBuilder:
         places = [Path(os.path.normpath(folder / place)) for place in row.image_folders]
         self.roots = [place for place in places if place.is_dir()]
         self.default = self.roots[0] if self.roots else places[0]
-        self.pairs: list[Pair] = []
-        self.images: list[int] = []
         self._known: dict[tuple[str, str, tuple[str, ...]], int] = {}
-        self._ids: set[str] = set()
-        self._paths: dict[str, tuple[int, str]] = {}
-        self._missing = 0
+        self._names: dict[str, int] = {}
+        self._shown: Counter[str] = Counter()
 
     def add(
-        self, image: str, caption: str, references: Sequence[str], name: str, where: str = ""
+        self, image: str, caption: str, references: Sequence[str], name: str = "", where: str = ""
     ) -> int:
-        """Return the number of a pair; one that is known already keeps its first ``name``."""
+        """Return the number of a pair; one that is known already keeps its first ``name``.
+
+        Without a name it is called by its image and its place among the image's pairs.
+        """
         key = (image, caption, tuple(references))
         if key in self._known:
             return self._known[key]
-        if name in self._ids:
+        name = name or f"{image}#{self._shown[image]}"
+        if name in self._names:
             prefix = f"{where}: " if where else ""
             raise InputError(f"{prefix}id {name!r} names two different pairs; ids must be unique")
-        self._ids.add(name)
-        if image not in self._paths:
-            self._paths[image] = (len(self._paths), self._find(image))
-        number, path = self._paths[image]
-        self._known[key] = len(self.pairs)
-        self.pairs.append(Pair(path, caption, key[2], name))
-        self.images.append(number)
+        self._names[name] = self._known[key] = len(self._known)
+        self._shown[image] += 1
         return self._known[key]
-
-    def _find(self, image: str) -> str:
-        """Return where an image is, or where it should be."""
-        for root in self.roots:
-            if _is_file(root / image):
-                return str(root / image)
-        self._missing += 1
-        return str(self.default / image)
-
-    def notes(self) -> list[str]:
-        """Return a line about images that are missing, if any."""
-        if not self._missing:
-            return []
-        total = len(self._paths)
-        return [f"{self._missing} of {total} images missing, sought in {self.default}"]
 
     def build(
         self,
@@ -256,21 +295,31 @@ class BenchmarkBuilder:
         notes: Sequence[str] = (),
     ) -> Benchmark:
         """Return the benchmark with the pairs that were added."""
-        if not self.pairs:
+        if not self._known:
             raise InputError(f"{files[0].name} holds nothing to judge")
+        paths = {image: self._find(image) for image in self._shown}
+        missing = sum(path is None for path in paths.values())
+        lines = [f"{missing} of {len(paths)} images missing, sought in {self.default}"]
+        number = {image: place for place, image in enumerate(paths)}
         return Benchmark(
             self.row.name,
             dict(options),
-            tuple(self.pairs),
+            tuple(
+                Pair(paths[image] or str(self.default / image), caption, references, name)
+                for (image, caption, references), name in zip(self._known, self._names, strict=True)
+            ),
             judgments,
-            np.array(self.images, np.int64),
+            np.array([number[image] for image, _, _ in self._known], np.int64),
             {file.name: sha256(file) for file in files},
-            (*notes, *self.notes()),
+            (*notes, *lines[: bool(missing)]),
         )
 
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that the system does not take
-        return False
+    def _find(self, image: str) -> str | None:
+        """Return where an image is; None where it is not."""
+        for root in self.roots:
+            try:
+                if (root / image).is_file():
+                    return str(root / image)
+            except (OSError, ValueError):  # a name that the system does not take
+                continue
+        return None

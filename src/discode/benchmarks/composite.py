@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,7 @@ from discode.benchmarks.base import (
     DataFile,
     Ratings,
 )
-from discode.benchmarks.parsing import (
-    as_texts,
-    as_whole_number,
-    get_field,
-    get_list,
-    get_text,
-    letters_and_digits,
-    read_json_file,
-    read_object,
-)
+from discode.benchmarks.parsing import Entry, letters_and_digits, read_object
 from discode.errors import InputError
 from discode.files import read_rows
 from discode.options import Option
@@ -57,7 +47,7 @@ def load_composite(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     punctuation.
     """
     files = ROW.find_files(folder)
-    rows = read_composite(files["composite.json"])
+    rows = [row for part in read_composite(files["composite.json"]).values() for row in part]
     notes = []
     bare = sum(row.references is None for row in rows)
     if bare == len(rows):
@@ -85,26 +75,25 @@ def load_composite(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     return builder.build(options, Ratings.of(judged), list(files.values()), notes)
 
 
-def read_composite(path: Path) -> list[CompositeRow]:
-    """Return the rows of composite.json in its order."""
+def read_composite(path: Path) -> dict[str, list[CompositeRow]]:
+    """Return the rows of composite.json by source, in its order."""
     content = read_object(path)
-    rows = []
-    for source in content:
-        entries = get_list(content, source, path.name)
+    rows: dict[str, list[CompositeRow]] = {}
+    for source in content.fields:
         places: Counter[str] = Counter()
-        for i, entry in enumerate(entries):
-            where = f"{path.name} {source} entry {i}"
-            image = get_text(entry, "image", where)
-            references = entry.get("references")
-            position = entry.get("position", places[image])
+        rows[source] = []
+        for entry in content.entries(source, f"{source} entry"):
+            image = entry.text("image")
+            entry.fields.setdefault("position", places[image])
             places[image] += 1
-            rows.append(
+            bare = entry.fields.get("references") is None
+            rows[source].append(
                 CompositeRow(
                     image,
-                    get_text(entry, "caption", where),
-                    as_whole_number(get_field(entry, "human", where), "human", where, 1, 5),
-                    as_whole_number(position, "position", where, 0, 99),
-                    as_texts(references, "references", where) if references is not None else None,
+                    entry.text("caption"),
+                    entry.whole("human", 1, 5),
+                    entry.whole("position", 0, 99),
+                    None if bare else entry.texts("references"),
                 )
             )
     return rows
@@ -119,24 +108,16 @@ def join_composite(rows: Path, references: Path) -> str:
     """
     references_of: dict[str, list[str]] = {}
     for where, row in read_rows(references):
-        name = Path(get_text(row, "image_path", where)).name
-        texts = get_field(row, "references", where)
-        as_texts(texts, "references", where)  # checked, and kept as it is
+        entry = Entry(row, where)
+        name, texts = Path(entry.text("image_path")).name, entry.get("references")
+        entry.texts("references")  # checked, and kept as it is
         if references_of.setdefault(name, texts) != texts:
             raise InputError(f"{where}: {name} had other references before")
-    known = iter(read_composite(rows))
     joined = {
         source: [
-            {
-                "image": row.image,
-                "caption": row.caption,
-                "human": row.human,
-                "position": row.position,
-                "references": references_of.get(Path(row.image).name),
-            }
-            for row in islice(known, len(entries))
+            asdict(row) | {"references": references_of.get(Path(row.image).name)} for row in part
         ]
-        for source, entries in read_json_file(rows).items()
+        for source, part in read_composite(rows).items()
     }
     if all(row["references"] is None for entries in joined.values() for row in entries):
         raise InputError(f"{references.name} has none of the images of {rows.name}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,14 @@ from discode.benchmarks.base import (
     Preferences,
     Ratings,
 )
-from discode.benchmarks.parsing import as_number, as_texts, check_new, get_field, get_text
+from discode.benchmarks.parsing import Entry
 from discode.errors import InputError
-from discode.files import parse_json, read_rows
+from discode.files import read_rows
 from discode.options import Option
+from discode.pairs import reference_list
 
 _SIDES = {"0": 0, "a": 0, "1": 1, "b": 1}
-_Rows = list[tuple[str, dict[str, Any]]]
+_Entries = list[Entry]
 
 
 class _Scale:
@@ -58,88 +58,79 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     ``scale=1-5`` refuses ratings outside it; ``raters=average`` gives each pair one rating.
     """
     file = path if path.is_file() else next(iter(ROW.find_files(path).values()))
-    rows = list(read_rows(file))
+    rows = [Entry(row, where) for where, row in read_rows(file)]
     if not rows:
         raise InputError(f"{file.name} holds no rows")
     builder = BenchmarkBuilder(ROW, file.parent)
     judgments: Ratings | Preferences
-    if "rating" in rows[0][1]:
+    if "rating" in rows[0].fields:
         judgments = _ratings(builder, rows, options["scale"])
         if options["raters"] == "average":
             judgments = judgments.averaged()
-    elif "preference" in rows[0][1]:
+    elif "preference" in rows[0].fields:
         judgments = _preferences(builder, rows)
     else:
-        raise InputError(
-            f"{rows[0][0]} has neither a rating nor a preference; "
-            f"it has: {', '.join(map(str, rows[0][1]))}"
-        )
+        raise InputError(f"{rows[0].where} has neither a rating nor a preference")
     return builder.build(options, judgments, [file])
 
 
-def _ratings(builder: BenchmarkBuilder, rows: _Rows, scale: str) -> Ratings:
+def _ratings(builder: BenchmarkBuilder, rows: _Entries, scale: str) -> Ratings:
     low, high = _bounds(scale) or (-math.inf, math.inf)
-    raters: dict[str, int] = {}
-    rated: set[tuple[int, int]] = set()
-    places: Counter[str] = Counter()
-    judged = []
-    for where, row in rows:
-        image = get_text(row, "image", where)
-        key = _given(row, "id") or f"{image}#{places[image]}"
-        before = len(builder.pairs)
-        pair = builder.add(
-            image, get_text(row, "caption", where), _references(row, where), key, where
+    checked = [(r.text("image"), r.text("caption"), r.number("rating", low, high)) for r in rows]
+    names, who = ([_text(row, name) for row in rows] for name in ("id", "rater"))
+    pairs = [
+        builder.add(image, caption, references, name, row.where)
+        for (image, caption, _), references, name, row in zip(
+            checked, _references(rows), names, rows, strict=True
         )
-        places[image] += len(builder.pairs) - before
-        who = _given(row, "rater")
-        rater = raters.setdefault(who, len(raters))
-        if who and (pair, rater) in rated:
-            raise InputError(f"{where}: rater {who!r} rated this pair before")
+    ]
+    raters: dict[str, int] = {}
+    rated: set[tuple[int, str]] = set()
+    for row, pair, rater in zip(rows, pairs, who, strict=True):
+        if rater:
+            row.check_new((pair, rater), rated)
         rated.add((pair, rater))
-        value = as_number(get_field(row, "rating", where), "rating", where, low, high)
-        if math.isinf(value):
-            raise InputError(f"{where}: rating must be finite, not {row['rating']!r}")
-        judged.append((pair, value, rater))
-    return Ratings.of(judged)
+        raters.setdefault(rater, len(raters))
+    return Ratings.of(
+        [
+            (pair, value, raters[rater])
+            for pair, (_, _, value), rater in zip(pairs, checked, who, strict=True)
+        ]
+    )
 
 
-def _preferences(builder: BenchmarkBuilder, rows: _Rows) -> Preferences:
+def _preferences(builder: BenchmarkBuilder, rows: _Entries) -> Preferences:
     keys: set[str] = set()
     judged = []
-    for i, (where, row) in enumerate(rows):
-        image = get_text(row, "image", where)
-        key = _given(row, "id") or f"{image}#{i}"
-        check_new(key, keys, where)
-        keys.add(key)
-        side = get_field(row, "preference", where)
+    for i, (row, references) in enumerate(zip(rows, _references(rows), strict=True)):
+        side = row.get("preference")
         chosen = _SIDES.get(str(side).strip().lower()) if not isinstance(side, bool) else None
         if chosen is None:
-            raise InputError(f"{where}: preference must be 0 or 1, or a or b, not {side!r}")
-        references = _references(row, where)
+            raise row.error("preference", "0 or 1, or a or b")
+        image = row.text("image")
+        key = _text(row, "id") or f"{image}#{i}"
+        row.check_new(key, keys)
+        keys.add(key)
         left, right = (
-            builder.add(
-                image, get_text(row, f"caption_{side}", where), references, f"{key}{side}", where
-            )
+            builder.add(image, row.text(f"caption_{side}"), references, f"{key}{side}", row.where)
             for side in "ab"
         )
-        judged.append((left, right, chosen, _given(row, "category") or "all"))
+        judged.append((left, right, chosen, _text(row, "category") or "all"))
     return Preferences.of(judged)
 
 
-def _given(row: Mapping[str, Any], name: str) -> str:
+def _text(row: Entry, name: str) -> str:
     """Return a field as text, "" where it is empty; 0 is not empty."""
-    value = row.get(name)
+    value = row.fields.get(name)
     return "" if value is None else str(value)
 
 
-def _references(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    value = row.get("references")
-    if value is None or value == "":
-        return ()
-    if isinstance(value, str):
-        listed = value.lstrip().startswith("[")
-        value = parse_json(value, f"{where}: references") if listed else [value]
-    return as_texts(value, "references", where)
+def _references(rows: _Entries) -> list[tuple[str, ...]]:
+    cells = [reference_list(row.fields.get("references"), row.where) for row in rows]
+    return [
+        Entry({"references": cell}, row.where).texts("references")
+        for cell, row in zip(cells, rows, strict=True)
+    ]
 
 
 ROW = BenchmarkRow(

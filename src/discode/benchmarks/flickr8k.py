@@ -20,17 +20,7 @@ from discode.benchmarks.base import (
     DataFile,
     Ratings,
 )
-from discode.benchmarks.parsing import (
-    as_number,
-    as_texts,
-    as_whole_number,
-    check_new,
-    get_field,
-    get_list,
-    get_text,
-    read_object,
-    read_tsv,
-)
+from discode.benchmarks.parsing import Entry, read_object, read_tsv
 from discode.errors import InputError
 from discode.options import Option
 
@@ -47,7 +37,7 @@ class Flickr8kRow:
     key: str
     """The caption's id, or its number among those of the image."""
     votes: tuple[float, ...]
-    references: tuple[str, ...] = ()
+    references: tuple[str, ...]
 
 
 def load_expert(folder: Path, options: Mapping[str, Any]) -> Benchmark:
@@ -57,10 +47,7 @@ def load_expert(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     a caption that is one of the image's own references would be compared with itself.
     """
     files = EXPERT.find_files(folder)
-    if "flickr8k.json" in files:
-        rows = read_clipscore(files["flickr8k.json"], 1, 4)
-    else:
-        rows = _join(files, "ExpertAnnotations.txt", read_expert)
+    rows = _read(files, _EXPERT_FIELDS, _expert_votes, 1, 4)
     notes = []
     if options["self_references"] == "drop":
         others = [row for row in rows if row.caption not in row.references]
@@ -70,11 +57,8 @@ def load_expert(folder: Path, options: Mapping[str, Any]) -> Benchmark:
                 "the caption is one of the image's own references"
             )
         rows = others
-    builder = BenchmarkBuilder(EXPERT, folder)
-    judgments = _ratings(builder, rows, notes)
-    if options["experts"] == "average":
-        judgments = judgments.averaged()
-    return builder.build(options, judgments, list(files.values()), notes)
+    average = options["experts"] == "average"
+    return _build(EXPERT, folder, options, files, rows, notes, average=average)
 
 
 def load_cf(folder: Path, options: Mapping[str, Any]) -> Benchmark:
@@ -84,10 +68,7 @@ def load_cf(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     of the image is not used as a reference for that image.
     """
     files = CF.find_files(folder)
-    if "crowdflower_flickr8k.json" in files:
-        rows = read_clipscore(files["crowdflower_flickr8k.json"], 0, 1)
-    else:
-        rows = _join(files, "CrowdFlowerAnnotations.txt", read_crowd)
+    rows = _read(files, _CROWD_FIELDS, _crowd_vote, 0, 1)
     notes = []
     if options["references"] == "clean":
         judged: dict[str, set[str]] = {}
@@ -107,32 +88,51 @@ def load_cf(folder: Path, options: Mapping[str, Any]) -> Benchmark:
             )
             for row in rows
         ]
-    builder = BenchmarkBuilder(CF, folder)
-    judgments = _ratings(builder, rows, notes)
-    return builder.build(options, judgments, list(files.values()), notes)
+    return _build(CF, folder, options, files, rows, notes)
 
 
-def _join(
+def _read(
     files: Mapping[str, Path],
-    annotations: str,
-    read: Callable[[Path, Mapping[str, str]], list[Flickr8kRow]],
+    fields: Sequence[str],
+    votes: Callable[[Entry], tuple[float, ...]],
+    low: float,
+    high: float,
 ) -> list[Flickr8kRow]:
-    """Return the publisher's rows with their captions and references."""
-    captions = read_tokens(files["Flickr8k.token.txt"])
+    """Return the rows of CLIPScore's JSON, or the publisher's with captions and references."""
+    path, *others = files.values()
+    if not others:
+        return read_clipscore(path, low, high)
+    captions = read_tokens(others[0])
     references: dict[str, list[str]] = {}
     for key, caption in captions.items():
         references.setdefault(key.rpartition("#")[0], []).append(caption)
-    return [
-        replace(row, caption=captions[row.key], references=tuple(references[row.image]))
-        for row in read(files[annotations], captions)
-    ]
+    rows: dict[tuple[str, str], Flickr8kRow] = {}
+    for entry in read_tsv(path, fields):
+        image, key = entry.get("image"), entry.get("caption id")
+        if missing := [image] * (image not in references) + [key] * (key not in captions):
+            raise InputError(f"{entry.where}: {missing[0]!r} is not in {others[0].name}")
+        entry.check_new((image, key), rows)
+        rows[image, key] = Flickr8kRow(
+            image, captions[key], key, votes(entry), tuple(references[image])
+        )
+    return list(rows.values())
 
 
-def _ratings(builder: BenchmarkBuilder, rows: Sequence[Flickr8kRow], notes: list[str]) -> Ratings:
+def _build(
+    row: BenchmarkRow,
+    folder: Path,
+    options: Mapping[str, Any],
+    files: Mapping[str, Path],
+    rows: Sequence[Flickr8kRow],
+    notes: list[str],
+    *,
+    average: bool = False,
+) -> Benchmark:
+    builder = BenchmarkBuilder(row, folder)
     empty = sum(math.isnan(vote) for row in rows for vote in row.votes)
     if empty:
         notes.append(f"{empty} ratings left out: the file has NaN for them")
-    return Ratings.of(
+    judgments = Ratings.of(
         [
             (
                 builder.add(row.image, row.caption, row.references, f"{row.image}#{row.key}"),
@@ -144,80 +144,47 @@ def _ratings(builder: BenchmarkBuilder, rows: Sequence[Flickr8kRow], notes: list
             if not math.isnan(vote)
         ]
     )
+    judgments = judgments.averaged() if average else judgments
+    return builder.build(options, judgments, list(files.values()), notes)
 
 
 def read_tokens(path: Path) -> dict[str, str]:
     """Return Flickr8k.token.txt: caption by id, "IMAGE#0" to "IMAGE#4"."""
     captions: dict[str, str] = {}
-    for where, (key, caption) in read_tsv(path, ("caption id", "caption")):
+    for entry in read_tsv(path, ("caption id", "caption")):
+        key = entry.get("caption id")
         if "#" not in key:
-            raise InputError(f"{where}: caption id must look like IMAGE.jpg#0, not {key!r}")
-        check_new(key, captions, where)
-        captions[key] = " ".join(caption.split())
+            raise entry.error("caption id", "like IMAGE.jpg#0")
+        entry.check_new(key, captions)
+        captions[key] = " ".join(entry.get("caption").split())
     return captions
 
 
-def read_expert(path: Path, captions: Mapping[str, str]) -> list[Flickr8kRow]:
-    """Return the rows of ExpertAnnotations.txt, their ids checked against ``captions``."""
-    return [
-        Flickr8kRow(
-            cells[0],
-            "",
-            cells[1],
-            tuple(
-                as_whole_number(cell, name, where, 1, 4)
-                for name, cell in zip(_EXPERT_FIELDS[2:], cells[2:], strict=True)
-            ),
-        )
-        for where, cells in _annotations(path, captions, _EXPERT_FIELDS)
-    ]
+def _expert_votes(entry: Entry) -> tuple[float, ...]:
+    return tuple(entry.whole(name, 1, 4) for name in _EXPERT_FIELDS[2:])
 
 
-def read_crowd(path: Path, captions: Mapping[str, str]) -> list[Flickr8kRow]:
-    """Return the rows of CrowdFlowerAnnotations.txt: the vote is the share of yes."""
-    rows = []
-    for where, (image, key, share, yes, no) in _annotations(path, captions, _CROWD_FIELDS):
-        vote = as_number(share, "share of yes", where, 0, 1)
-        agreed = as_whole_number(yes, "yes", where, 0, 10**6)
-        total = agreed + as_whole_number(no, "no", where, 0, 10**6)
-        if not total or abs(vote - agreed / total) > 1e-3:
-            raise InputError(f"{where}: share of yes {share} is not yes/(yes+no) of {yes} and {no}")
-        rows.append(Flickr8kRow(image, "", key, (vote,)))
-    return rows
-
-
-def _annotations(
-    path: Path, captions: Mapping[str, str], fields: tuple[str, ...]
-) -> list[tuple[str, list[str]]]:
-    rows: list[tuple[str, list[str]]] = []
-    seen: set[tuple[str, str]] = set()
-    images = {key.rpartition("#")[0] for key in captions}
-    for where, cells in read_tsv(path, fields):
-        image, key = cells[:2]
-        if image not in images:
-            raise InputError(f"{where}: image {image!r} has no captions in Flickr8k.token.txt")
-        if key not in captions:
-            raise InputError(f"{where}: caption id {key!r} is not in Flickr8k.token.txt")
-        check_new((image, key), seen, where)
-        seen.add((image, key))
-        rows.append((where, cells))
-    return rows
+def _crowd_vote(entry: Entry) -> tuple[float, ...]:
+    """Return the share of yes, which must be that of the counts beside it."""
+    vote = entry.number("share of yes", 0, 1)
+    yes, no = (entry.whole(name, 0, 10**6) for name in ("yes", "no"))
+    if not yes + no or abs(vote - yes / (yes + no)) > 1e-3:
+        raise entry.error("share of yes", f"yes/(yes+no) of {yes} and {no}")
+    return (vote,)
 
 
 def read_clipscore(path: Path, low: float, high: float) -> list[Flickr8kRow]:
     """Return the rows of CLIPScore's JSON, which has one entry per rating of a caption."""
     rows = []
-    for key, entry in read_object(path).items():
-        where = f"{path.name} image {key!r}"
-        image = Path(get_text(entry, "image_path", where)).name
-        references = as_texts(get_field(entry, "ground_truth", where), "ground_truth", where)
+    for key, fields in read_object(path).fields.items():
+        entry = Entry(fields, f"{path.name} image {key!r}")
+        image, references = Path(entry.text("image_path")).name, entry.texts("ground_truth")
         votes: dict[str, list[float]] = {}
-        for i, judgement in enumerate(get_list(entry, "human_judgement", where)):
-            place = f"{where} judgement {i}"
-            caption = " ".join(get_text(judgement, "caption", place).split())
-            rating = get_field(judgement, "rating", place)
+        for judgement in entry.entries("human_judgement", "judgement"):
+            caption = " ".join(judgement.text("caption").split())
+            rating = judgement.get("rating")
             empty = isinstance(rating, float) and math.isnan(rating)
-            vote = rating if empty else as_number(rating, "rating", place, low, high)
+            vote = rating if empty else judgement.number("rating", low, high)
             votes.setdefault(caption, []).append(vote)
         rows += [
             Flickr8kRow(image, caption, str(i), tuple(ratings), references)

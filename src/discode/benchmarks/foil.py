@@ -18,14 +18,7 @@ from discode.benchmarks.base import (
     DataFile,
     Preferences,
 )
-from discode.benchmarks.parsing import (
-    as_whole_number,
-    get_field,
-    get_list,
-    get_text,
-    letters_and_digits,
-    read_object,
-)
+from discode.benchmarks.parsing import Entry, letters_and_digits, read_object
 from discode.errors import InputError
 from discode.options import Numbers, Option
 
@@ -87,21 +80,19 @@ def load_foil(folder: Path, options: Mapping[str, Any]) -> Benchmark:
 
 def read_valse(path: Path) -> list[FoilChoice]:
     """Return the choices of VALSE's foil-it.json."""
-    content = read_object(path)
     choices = []
-    for key, entry in content.items():
-        where = f"{path.name} entry {key!r}"
-        image = get_text(entry, "image_file", where)
-        digits = Path(image).stem.rpartition("_")[2]
-        votes = get_field(get_field(entry, "mturk", where), "caption", where)
+    for key, fields in read_object(path).fields.items():
+        entry = Entry(fields, f"{path.name} entry {key!r}")
+        image = entry.text("image_file")
+        digits = Entry({"image_file": Path(image).stem.rpartition("_")[2]}, entry.where)
         choices.append(
             FoilChoice(
                 key,
                 image,
-                as_whole_number(digits, "the number in image_file", where, 0, 10**12),
-                get_text(entry, "caption", where),
-                get_text(entry, "foil", where),
-                as_whole_number(votes, "mturk caption", where, 0, 99) >= 2,
+                _number(digits, "image_file"),
+                entry.text("caption"),
+                entry.text("foil"),
+                Entry(entry.get("mturk"), f"{entry.where} mturk").whole("caption", 0, 99) >= 2,
             )
         )
     return choices
@@ -110,47 +101,44 @@ def read_valse(path: Path) -> list[FoilChoice]:
 def read_foil(path: Path) -> list[FoilChoice]:
     """Return the choices of the original file: each foil with the caption it was made from."""
     content = read_object(path)
-    names = {}
-    for i, entry in enumerate(get_list(content, "images", path.name)):
-        where = f"{path.name} image {i}"
-        names[_number(entry, "id", where)] = get_text(entry, "file_name", where)
+    names = {
+        _number(image, "id"): image.text("file_name")
+        for image in content.entries("images", "image")
+    }
     captions: dict[str, str] = {}
-    foils: list[tuple[str, str, str, int, str]] = []
-    for i, entry in enumerate(get_list(content, "annotations", path.name)):
-        where = f"{path.name} annotation {i}"
-        key, caption = str(get_field(entry, "id", where)), get_text(entry, "caption", where)
-        flag = get_field(entry, "foil", where)
-        if not isinstance(flag, bool):
-            raise InputError(f"{where}: foil must be true or false, not {flag!r}")
-        if flag:
-            foil = str(get_field(entry, "foil_id", where))
-            foils.append((where, key, foil, _number(entry, "image_id", where), caption))
-        elif key in captions:
-            raise InputError(f"{where}: id {key!r} has two captions that are not foils")
+    foils: list[Entry] = []
+    for entry in content.entries("annotations", "annotation"):
+        key, caption = str(entry.get("id")), entry.text("caption")
+        if not isinstance(entry.get("foil"), bool):
+            raise entry.error("foil", "true or false")
+        if entry.get("foil"):
+            foils.append(entry)
         else:
+            entry.check_new(key, captions)
             captions[key] = caption
     choices = []
-    for where, key, foil, number, caption in foils:
+    for foil in foils:
+        key, number = str(foil.get("id")), _number(foil, "image_id")
         if key not in captions:
-            raise InputError(f"{where}: id {key!r} has a foil but no caption")
+            raise InputError(f"{foil.where}: id {key!r} has a foil but no caption")
         if number not in names:
-            raise InputError(f"{where}: image_id {number!r} is not among the images")
-        choices.append(FoilChoice(f"{key}-{foil}", names[number], number, captions[key], caption))
+            raise InputError(f"{foil.where}: image_id {number!r} is not among the images")
+        name = f"{key}-{foil.get('foil_id')}"
+        choices.append(FoilChoice(name, names[number], number, captions[key], foil.text("caption")))
     return choices
 
 
 def read_coco(path: Path) -> dict[int, list[str]]:
     """Return the captions of each image of COCO's captions_*.json, in its order."""
     captions: dict[int, list[str]] = {}
-    for i, entry in enumerate(get_list(read_object(path), "annotations", path.name)):
-        where = f"{path.name} annotation {i}"
-        number = _number(entry, "image_id", where)
-        captions.setdefault(number, []).append(" ".join(get_text(entry, "caption", where).split()))
+    for entry in read_object(path).entries("annotations", "annotation"):
+        caption = " ".join(entry.text("caption").split())
+        captions.setdefault(_number(entry, "image_id"), []).append(caption)
     return captions
 
 
-def _number(entry: Any, name: str, where: str) -> int:
-    return as_whole_number(get_field(entry, name, where), name, where, 0, 10**12)
+def _number(entry: Entry, name: str) -> int:
+    return entry.whole(name, 0, 10**12)
 
 
 ROW = BenchmarkRow(

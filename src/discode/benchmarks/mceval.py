@@ -17,8 +17,7 @@ from discode.benchmarks.base import (
     DataFile,
     Preferences,
 )
-from discode.benchmarks.parsing import as_texts, as_whole_number, check_new, get_field, get_text
-from discode.errors import InputError
+from discode.benchmarks.parsing import Entry
 from discode.files import read_rows
 
 
@@ -29,22 +28,18 @@ def load_mceval(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     judged = []
     keys: set[str] = set()
     for where, row in read_rows(files["mceval.jsonl"]):
-        candidates = as_texts(get_field(row, "candidates", where), "candidates", where)
-        if len(candidates) != 2:
-            raise InputError(f"{where}: candidates must be two, not {len(candidates)}")
-        reference = get_field(row, "reference", where)
-        listed = [reference] if isinstance(reference, str) else reference
-        references = as_texts(listed, "reference", where)
-        image, domain = get_text(row, "image", where), get_text(row, "domain", where)
+        entry = Entry(row, where)
+        if isinstance(entry.get("reference"), str):
+            row["reference"] = [row["reference"]]
+        image, references = entry.text("image"), entry.texts("reference")
         key = str(row.get("id", image))
-        check_new(key, keys, where)
+        entry.check_new(key, keys)
         keys.add(key)
-        chosen = as_whole_number(get_field(row, "preference", where), "preference", where, 0, 1)
         left, right = (
             builder.add(image, caption, references, f"{key}#{i}", where)
-            for i, caption in enumerate(candidates)
+            for i, caption in enumerate(entry.two_texts("candidates"))
         )
-        judged.append((left, right, chosen, domain))
+        judged.append((left, right, entry.whole("preference", 0, 1), entry.text("domain")))
     return builder.build(options, Preferences.of(judged), list(files.values()))
 
 

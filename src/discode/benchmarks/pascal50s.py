@@ -21,14 +21,7 @@ from discode.benchmarks.base import (
     DataFile,
     Preferences,
 )
-from discode.benchmarks.parsing import (
-    as_texts,
-    as_whole_number,
-    check_new,
-    get_field,
-    get_text,
-    read_object,
-)
+from discode.benchmarks.parsing import Entry, read_object
 from discode.errors import InputError, require
 from discode.options import COUNT, SIZE, Option
 
@@ -109,25 +102,21 @@ def _add(
 
 def read_choices(path: Path) -> list[PascalChoice]:
     """Return the choices of FLEUR's pascal_50s.json."""
+    content = read_object(path)
     choices = []
-    for category, entries in read_object(path).items():
-        if category not in _CATEGORIES or not isinstance(entries, list):
-            raise InputError(
-                f"{path.name}: {category!r} is not a list of choices; "
-                f"categories: {', '.join(_CATEGORIES)}"
-            )
-        for i, entry in enumerate(entries):
-            where = f"{path.name} {category} entry {i}"
-            captions = as_texts(get_field(entry, "captions", where), "captions", where)
-            if len(captions) != 2:
-                raise InputError(f"{where}: captions must be two, not {len(captions)}")
+    for category in content.fields:
+        if category not in _CATEGORIES:
+            raise InputError(f"{path.name}: {category!r} is none of {', '.join(_CATEGORIES)}")
+        for entry in content.entries(category, f"{category} entry"):
+            image = Path(entry.text("image")).name
+            entry.fields.setdefault("references", [])
             choices.append(
                 PascalChoice(
-                    Path(get_text(entry, "image", where)).name,
-                    (captions[0], captions[1]),
-                    as_whole_number(get_field(entry, "label", where), "label", where, 0, 1),
+                    image,
+                    entry.two_texts("captions"),
+                    entry.whole("label", 0, 1),
                     category,
-                    as_texts(entry.get("references", []), "references", where),
+                    entry.texts("references"),
                 )
             )
     return choices
@@ -136,25 +125,19 @@ def read_choices(path: Path) -> list[PascalChoice]:
 def read_votes(path: Path) -> list[PascalChoice]:
     """Return the choices of pair_pascal.mat: the majority of about eleven votes of 1 and -1."""
     content = _matlab(path, ("new_input", "category", "result"))
+    if len({len(column) for column in content.values()}) > 1:
+        raise InputError(f"{path.name}: {', '.join(content)} differ in length")
     choices = []
-    inputs, numbers, results = (content[name] for name in ("new_input", "category", "result"))
-    if not len(inputs) == len(numbers) == len(results):
-        raise InputError(f"{path.name}: new_input, category and result differ in length")
-    for i, (entry, kind, result) in enumerate(zip(inputs, numbers, results, strict=True)):
+    for i, (fields, kind, result) in enumerate(zip(*content.values(), strict=True)):
         where = f"{path.name} choice {i}"
-        votes = np.atleast_1d(np.asarray(get_field(result, "result", where), float)).sum()
+        entry = Entry(fields, where)
+        votes = np.atleast_1d(np.asarray(Entry(result, where).get("result"), float)).sum()
         if votes == 0 or np.isnan(votes):
             raise InputError(f"{where}: result has no majority")
-        number = as_whole_number(kind, "category", where, 1, 4)
-        sides = (" ".join(get_text(entry, side, where).split()) for side in ("sent1", "sent2"))
-        left, right = sides
+        left, right = (" ".join(entry.text(side).split()) for side in ("sent1", "sent2"))
+        number = Entry({"category": kind}, where).whole("category", 1, 4)
         choices.append(
-            PascalChoice(
-                get_text(entry, "name", where),
-                (left, right),
-                int(votes < 0),
-                _CATEGORIES[number - 1],
-            )
+            PascalChoice(entry.text("name"), (left, right), int(votes < 0), _CATEGORIES[number - 1])
         )
     return choices
 
@@ -162,14 +145,14 @@ def read_votes(path: Path) -> list[PascalChoice]:
 def read_references(path: Path) -> dict[str, tuple[str, ...]]:
     """Return the fifty references of each image in pascal50S.mat."""
     pool: dict[str, tuple[str, ...]] = {}
-    for i, entry in enumerate(_matlab(path, ("refs",))["refs"]):
-        where = f"{path.name} image {i}"
-        image = get_text(entry, "image", where)
-        texts = [str(text) for text in np.atleast_1d(get_field(entry, "sent", where))]
-        check_new(image, pool, where)
+    for i, fields in enumerate(_matlab(path, ("refs",))["refs"]):
+        entry = Entry(fields, f"{path.name} image {i}")
+        image = entry.text("image")
+        texts = [str(text) for text in np.atleast_1d(entry.get("sent"))]
+        entry.check_new(image, pool)
         if len(texts) < _REFERENCES:
-            raise InputError(f"{where}: {len(texts)} references, at least {_REFERENCES} are needed")
-        pool[image] = as_texts(texts, "sent", where)
+            raise entry.error("sent", f"{_REFERENCES} references or more")
+        pool[image] = Entry({"sent": texts}, entry.where).texts("sent")
     return pool
 
 

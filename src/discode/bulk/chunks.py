@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from discode.errors import InputError
@@ -28,7 +28,7 @@ CHUNK_BYTES = 64 << 20
 """The most bytes of images in a chunk, where images are in memory, too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Shard:
     """Shard ``number`` of file ``file``, both counted from 0.
 
@@ -69,16 +69,14 @@ class Share:
     index: int = 0
     count: int = 1
 
-    def __post_init__(self) -> None:
-        if self.count < 1 or not 0 <= self.index < self.count:
-            raise _bad_share(f"{self.index}/{self.count}")
-
     @classmethod
     def parse(cls, text: str) -> Share:
         """Read "I/N"."""
         match = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", text)
-        if match is None:
-            raise _bad_share(text)
+        if match is None or int(match[1]) >= int(match[2]):
+            raise InputError(
+                f"shard {text!r} is not allowed; give I/N with I from 0 to N-1, such as 0/8"
+            )
         return cls(int(match[1]), int(match[2]))
 
     def reads(self, file: int, files: int) -> bool:
@@ -90,10 +88,6 @@ class Share:
         if files >= self.count:
             return shard.file % self.count == self.index
         return (shard.file + shard.number) % self.count == self.index
-
-
-def _bad_share(text: str) -> InputError:
-    return InputError(f"shard {text!r} is not allowed; give I/N with I from 0 to N-1, such as 0/8")
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,7 @@ class ChunkPlan:
         if not isinstance(self.shard_rows, int) or self.shard_rows < 1:
             raise InputError(f"shard size {self.shard_rows} is not allowed; give 1 or more rows")
 
-    def wants_any(self, rows: range) -> bool:
+    def wants(self, rows: range) -> bool:
         """Return whether a wanted shard holds any of these rows."""
         first, last = rows.start // self.shard_rows, (rows.stop - 1) // self.shard_rows
         return any(map(self.wanted, range(first, last + 1)))
@@ -127,38 +121,35 @@ class ChunkPlace:
 
 @dataclass(frozen=True)
 class PairChunk:
-    """Some rows of one shard: pairs, or the reasons why there is none.
-
-    Attributes:
-        place: Where they are.
-        source: The name of their file; None for pairs that were given on the command line.
-        ids: A name for each.
-        images: What the input calls each image; None where it has no name.
-        pairs: A pair for each, None where the row cannot be used.
-        errors: Number in the chunk to the reason.
-        samples: The rows as they were read, for those who write them again; None if nobody will.
-        spare_captions: Number in the chunk to the caption, of rows that have one and no pair.
-    """
+    """Some rows of one shard: pairs, or the reasons why there is none."""
 
     place: ChunkPlace
-    source: str | None
+    source: str | None  # the name of their file; None for the command line
     ids: Sequence[str]
-    images: Sequence[str | None]
-    pairs: Sequence[Pair | None]
-    errors: Mapping[int, str] = field(default_factory=dict)
-    samples: Any = None
-    spare_captions: Mapping[int, str] = field(default_factory=dict)
+    images: Sequence[str | None]  # what the input calls them; None for those without a name
+    captions: Sequence[str | None]
+    pairs: Sequence[Pair | None]  # None where the row cannot be used
+    errors: Mapping[int, str] = field(default_factory=dict)  # number in the chunk to the reason
+    samples: Sequence[Any] = ()  # the rows as they were read, to be written again
 
     def __len__(self) -> int:
         return len(self.pairs)
 
-    @property
-    def captions(self) -> list[str | None]:
-        """The caption of each row; None where it has none."""
-        return [
-            self.spare_captions.get(number) if pair is None else pair.caption
-            for number, pair in enumerate(self.pairs)
-        ]
+    def take(self, rows: Sequence[int]) -> PairChunk:
+        """Return some of its rows as a chunk; its place is that of the whole."""
+
+        def taken(column: Sequence[Any]) -> list[Any]:
+            return [column[row] for row in rows] if column else []
+
+        return replace(
+            self,
+            ids=taken(self.ids),
+            images=taken(self.images),
+            captions=taken(self.captions),
+            pairs=taken(self.pairs),
+            errors={new: self.errors[old] for new, old in enumerate(rows) if old in self.errors},
+            samples=taken(self.samples),
+        )
 
 
 def split(

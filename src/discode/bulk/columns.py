@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from discode.scores import Scores
 
-VERSION = 1
+VERSION = 2
 """Version of the list of columns: in the manifest of a run, and in the metadata of Parquet."""
 
 COLUMNS: dict[str, str] = {
@@ -21,6 +22,8 @@ COLUMNS: dict[str, str] = {
     "method": "the decoder, as it was asked for; a row for each of several",
     "score": "the score; null where there is none",
     "raw": "the answer that greedy decoding would print; null where there is none",
+    "smoothing": "the mean of the answers under the model's own probabilities; null where there is "
+    "none",
     "bound": "how far off the score of a truncated row may be; null for all other rows",
     "distribution": "probabilities over the scale's answers, lowest first",
     "flags": "a list: failed, truncated, generated, cut, degenerate, defused",
@@ -47,61 +50,48 @@ def markdown_table() -> str:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Consecutive rows of one source, with their scores by every method.
-
-    Attributes:
-        source: The name of the input file, if there is one.
-        start: The number of the first row.
-        ids: A name for each row.
-        images: What the input calls each image.
-        captions: The captions.
-        scores: Method to scores.
-        signatures: Method to the signature of each row.
-    """
+    """Consecutive rows of one source, with their scores and signatures by every method."""
 
     source: str | None
-    start: int
+    start: int  # the number of the first row
     ids: Sequence[str]
-    images: Sequence[str | None]
+    images: Sequence[str | None]  # what the input calls each
     captions: Sequence[str | None]
     scores: Mapping[str, Scores]
-    signatures: Mapping[str, Sequence[str]]
+    signatures: Mapping[str, Sequence[str]]  # of each row
 
     @classmethod
     def without_images(
-        cls, source: str | None, ids: Sequence[str], scores: Mapping[str, Scores]
+        cls, source: str | None, ids: Sequence[str], scores: Mapping[str, Scores], start: int = 0
     ) -> ScoredRows:
         """Return the rows of scores that were decoded from log-probabilities."""
         nothing = [None] * len(ids)
         signatures = {name: [str(each.signature)] * len(ids) for name, each in scores.items()}
-        return cls(source, 0, ids, nothing, nothing, scores, signatures)
+        return cls(source, start, ids, nothing, nothing, scores, signatures)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def columns(self) -> dict[str, list[Any]]:
         """Return every column of :data:`COLUMNS`, a row per item and method, None for nothing."""
-        n = len(self)
-        items: dict[str, Iterable[Any]] = {
-            "id": self.ids,
-            "source": [self.source] * n,
-            "row": range(self.start, self.start + n),
-            "image": self.images,
-            "caption": self.captions,
-        }
         methods = [self._of_method(name) for name in self.scores]
         return {
-            name: _interleave([items[name]] * len(methods))
-            if name in items
-            else _interleave([columns[name] for columns in methods])
+            name: list(chain.from_iterable(zip(*(m[name] for m in methods), strict=True)))
+            if len(methods) > 1
+            else list(methods[0][name])
             for name in COLUMNS
         }
 
     def _of_method(self, name: str) -> dict[str, Sequence[Any]]:
         scores, n = self.scores[name], len(self)
         columns: dict[str, Sequence[Any]] = {
+            "id": self.ids,
+            "source": [self.source] * n,
+            "row": range(self.start, self.start + n),
+            "image": self.images,
+            "caption": self.captions,
             "method": [name] * n,
-            **dict.fromkeys(("raw", "bound", "distribution"), [None] * n),
+            **dict.fromkeys(("raw", "smoothing", "bound", "distribution"), [None] * n),
             **scores.columns(),
             "signature": self.signatures[name],
         }
@@ -111,14 +101,3 @@ class ScoredRows:
                 bound if mark else None for bound, mark in zip(columns["bound"], marks, strict=True)
             ]
         return columns
-
-
-def _interleave(columns: Sequence[Iterable[Any]]) -> list[Any]:
-    """Join columns to one: the first entry of each, the second of each, ...
-
-    >>> _interleave(["ab", "xy"])
-    ['a', 'x', 'b', 'y']
-    """
-    if len(columns) == 1:
-        return list(columns[0])
-    return [entry for entries in zip(*columns, strict=True) for entry in entries]

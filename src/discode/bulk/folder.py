@@ -20,17 +20,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from discode.bulk.chunks import MANIFEST, Shard, Share
-from discode.bulk.judging import ScoredChunk, Totals
-from discode.bulk.locks import ShareLock
+from discode.bulk.judging import ScoredChunk, Totals, by_method, judge_chunk, raise_if_stopped
 from discode.bulk.plan import RunPlan, read_manifest, read_signatures, where_begun
-from discode.bulk.writers import ScoreWriter, TableWriter, open_table, open_writer
-from discode.errors import InputError, count_of
-from discode.files import replacing
+from discode.bulk.writers import ScoreWriter, open_table
+from discode.errors import InputError, StoppedError, count_of
+from discode.files import lock_file, replacing
+from discode.judge import Judge
+from discode.scores import Progress
+
+LOCK_TRIES = 5
+"""Another process may hold a lock for a moment, to see whether it is held: wait for that."""
 
 
 def store_in(folder: Path, share: Share) -> Path:
@@ -40,22 +45,45 @@ def store_in(folder: Path, share: Share) -> Path:
     return folder / ("_readings.db" if share.count == 1 else name)
 
 
+def lock_share(folder: Path, share: Share) -> int:
+    """Lock a share until the handle is closed; raise where another process writes its shards.
+
+    Shares of another number of processes overlap with this one's, so they are refused, too. The
+    kernel releases the lock of a process that dies. The empty files remain: one that is removed
+    while another process opens it locks nothing. Systems without locks are written to without.
+    """
+    name = f"_lock-{share.index:05d}-of-{share.count:05d}"
+    handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o666)
+    busy = None if lock_file(handle, LOCK_TRIES) is not False else name
+    for path in sorted(folder.glob("_lock-*-of-*")) if busy is None else ():
+        if not path.name.endswith(f"-of-{share.count:05d}"):
+            with suppress(OSError), path.open("r+b") as file:
+                if lock_file(file.fileno(), LOCK_TRIES) is False:
+                    busy = path.name
+    if busy is not None:
+        os.close(handle)
+        raise InputError(
+            f"another process is writing to {folder} (it holds {busy}); wait for it or end it, "
+            "give each process a share of its own (--shard I/N), or another folder"
+        )
+    return handle
+
+
 def check_finished(folder: Path) -> None:
-    """Raise where a run has not scored all of its input; without a manifest nobody can tell."""
+    """Raise where a run has not scored all of its input; without a manifest that is not known."""
     if not (folder / MANIFEST).exists():
         return
     marks, files = _read_marks(folder), read_manifest(folder).get("files", 0)
     last = {shard.file: shard.number for shard, (ends_file, _) in marks.items() if ends_file}
-    unfinished = [
+    whole = [
         file
-        for file in range(files)
-        if any(Shard(file, number) not in marks for number in range(last.get(file, 0) + 1))
-        or file not in last
+        for file, end in last.items()
+        if all(Shard(file, number) in marks for number in range(end + 1))
     ]
-    if unfinished:
+    if len(whole) < files:
         raise InputError(
-            f"{folder} is not finished: {len(unfinished)} of {count_of(files, 'input file')} not "
-            "scored to the end; run its discode score again, which goes on"
+            f"{folder} is not finished: {files - len(whole)} of {count_of(files, 'input file')} "
+            "not scored to the end; run its discode score again, which goes on"
         )
 
 
@@ -84,12 +112,19 @@ def _read_marks(folder: Path) -> dict[Shard, tuple[bool, Totals]]:
 class _OpenFile:
     """A shard that is being written; chunks may come in any order."""
 
-    writer: ScoreWriter
-    stack: ExitStack
     next_row: int
-    samples: TableWriter | None = None
+    scores: Any = None
+    samples: Any = None
     totals: Totals = field(default_factory=Totals)
     waiting: dict[int, ScoredChunk] = field(default_factory=dict)
+    stack: ExitStack = field(default_factory=ExitStack)
+    files: list[Path] = field(default_factory=list)
+
+    def open(self, path: Path, form: str) -> Any:
+        """Open a file of it, which appears when the stack is closed."""
+        self.files.append(path)
+        temp = self.stack.enter_context(replacing(path))
+        return self.stack.enter_context(open_table(temp, form))
 
 
 class OutputFolder:
@@ -105,14 +140,14 @@ class OutputFolder:
             raise InputError(f"cannot write {path}: {error.strerror or error}") from error
         if not os.access(path, os.W_OK):
             raise InputError(f"cannot write {path}: give a folder that can be written")
-        plan.inputs.digest()  # of what is there before reading: rows may be added meanwhile
+        _ = plan.inputs.digest  # of what is there before reading: rows may be added meanwhile
         self._files = len(plan.inputs.files)
         self._signatures: dict[str, str] = {}
         self._has_manifest, self._begun_in = False, plan.begun_in
         self._open: dict[Shard, _OpenFile] = {}
         self._last: dict[int, int] = {}  # file to its last shard, where that is known
         self._totals: dict[Shard, Totals] = {}
-        self._lock = ShareLock(path, plan.share)  # last: a folder that is refused is not locked
+        self._lock = lock_share(path, plan.share)  # last: a folder that is refused is not locked
 
     def _folders(self) -> list[Path]:
         passed = [] if self.plan.min_score is None else [self.path / "passed"]
@@ -123,12 +158,24 @@ class OutputFolder:
         """Whether a run began here before."""
         return (self.path / MANIFEST).exists()
 
-    def begin(self, signatures: Mapping[str, str]) -> None:
-        """Check that what is here is of this run, and find what is finished."""
+    def begin(self, signatures: Mapping[str, str], progress: Progress | None = None) -> None:
+        """Check that what is here is of this run, find what is finished, and report its rows."""
         self.plan.check_same_run(signatures)
         self._signatures = dict(signatures)
-        self._remove_half_written()
-        self._find_finished()
+        for entry in (entry for folder in self._folders() for entry in folder.glob(".*.part")):
+            shard = Shard.of(entry.name)  # what a killed process left; the lock keeps others out
+            if shard is not None and self._owns(shard):
+                entry.unlink(missing_ok=True)
+        for shard, (ends_file, totals) in _read_marks(self.path).items():
+            if ends_file:
+                self._last[shard.file] = shard.number
+            if self._owns(shard):
+                self._totals[shard] = totals
+        if progress and (finished := self._sum().rows):
+            progress(finished)
+
+    def _owns(self, shard: Shard) -> bool:
+        return self.share.owns(shard, self._files)
 
     def _write_manifest(self) -> None:
         file = self.path / MANIFEST
@@ -140,21 +187,6 @@ class OutputFolder:
         self.plan.check_same_run(self._signatures)
         self._signatures, self._begun_in = read_signatures(self.path), where_begun(self.path)
 
-    def _remove_half_written(self) -> None:
-        """Remove what a killed process left; the lock keeps others out."""
-        for folder in self._folders():
-            for entry in folder.iterdir():
-                shard = Shard.of(entry.name) if entry.name.endswith(".part") else None
-                if shard is not None and self.share.owns(shard, self._files):
-                    entry.unlink(missing_ok=True)
-
-    def _find_finished(self) -> None:
-        for shard, (ends_file, totals) in _read_marks(self.path).items():
-            if ends_file:
-                self._last[shard.file] = shard.number
-            if self.share.owns(shard, self._files):
-                self._totals[shard] = totals
-
     def wanted(self, file: int) -> Callable[[int], bool] | None:
         """Return which shards of a file this process has still to do; None if there are none."""
         if not self.share.reads(file, self._files):
@@ -162,7 +194,7 @@ class OutputFolder:
 
         def want(number: int) -> bool:
             shard = Shard(file, number)
-            return shard not in self._totals and self.share.owns(shard, self._files)
+            return shard not in self._totals and self._owns(shard)
 
         if file in self._last and not any(map(want, range(self._last[file] + 1))):
             return None
@@ -184,7 +216,9 @@ class OutputFolder:
         if open_file is None:
             if shard in self._totals:
                 return  # came twice: a worker was lost after its work was done
-            open_file = self._open[shard] = self._open_file(shard)
+            open_file = self._open[shard] = _OpenFile(shard.number * self.plan.shard_size)
+            table = open_file.open(self.path / f"{shard.name}.{self.plan.format}", self.plan.format)
+            open_file.scores = ScoreWriter(table, self.plan.format)
         open_file.waiting[chunk.place.start] = chunk
         while (ready := open_file.waiting.pop(open_file.next_row, None)) is not None:
             self._write(shard, open_file, ready)
@@ -203,46 +237,30 @@ class OutputFolder:
                     "be another image; run this again to go on with the images found there"
                 )
 
-    def _open_file(self, shard: Shard) -> _OpenFile:
-        stack = ExitStack()
-        temp = stack.enter_context(replacing(self._score_file(shard)))
-        writer = stack.enter_context(open_writer(temp, self.plan.format))
-        return _OpenFile(writer, stack, shard.number * self.plan.shard_size)
-
-    def _score_file(self, shard: Shard) -> Path:
-        return self.path / f"{shard.name}.{self.plan.format}"
-
-    def _passed_file(self, shard: Shard) -> Path:
-        return self.path / "passed" / f"{shard.name}.{self.plan.inputs.format}"
-
     def _write(self, shard: Shard, open_file: _OpenFile, chunk: ScoredChunk) -> None:
-        rows = replace(
-            chunk.rows, scores={name: chunk.rows.scores[name] for name in self._signatures}
-        )
-        open_file.writer.write(rows)
+        scores = {name: chunk.rows.scores[name] for name in self._signatures}
+        rows = replace(chunk.rows, scores=scores)
+        open_file.scores.write(rows)
         open_file.totals += Totals.of(rows, chunk.passed)
         open_file.next_row += len(rows)
         if chunk.samples is None:
             return
         if open_file.samples is None:
-            # Entered last, so renamed first: scores appear when the samples that pass are there.
-            temp = open_file.stack.enter_context(replacing(self._passed_file(shard)))
-            table = open_table(temp, self.plan.inputs.format)
-            open_file.samples = open_file.stack.enter_context(table)
+            # Opened last, so renamed first: scores appear when the samples that pass are there.
+            form = self.plan.inputs.format
+            open_file.samples = open_file.open(self.path / "passed" / f"{shard.name}.{form}", form)
         open_file.samples.write(chunk.samples)
 
     def _finish(self, shard: Shard, open_file: _OpenFile, *, ends_file: bool) -> None:
-        passed = [] if open_file.samples is None else [self._passed_file(shard)]
         open_file.stack.close()
-        files = [self._score_file(shard), *passed]
-        sizes = {file.relative_to(self.path).as_posix(): file.stat().st_size for file in files}
+        sizes = {f.relative_to(self.path).as_posix(): f.stat().st_size for f in open_file.files}
         self._mark(shard, sizes, open_file.totals, ends_file=ends_file)
         del self._open[shard]
 
     def _mark(
         self, shard: Shard, sizes: Mapping[str, int], totals: Totals, *, ends_file: bool
     ) -> None:
-        mark = {"files": sizes, "ends_file": ends_file, "totals": totals.to_json()}
+        mark = {"files": sizes, "ends_file": ends_file, "totals": asdict(totals)}
         with replacing(self.path / "_done" / f"{shard.name}.json") as temp:
             temp.write_text(json.dumps(mark, ensure_ascii=True))
         self._totals[shard] = totals
@@ -250,30 +268,57 @@ class OutputFolder:
             self._last[shard.file] = shard.number
 
     def finish(self) -> Totals:
-        """Mark files without rows, when all were read to their end; return :meth:`totals`."""
+        """Mark files without rows, and return the counts of this share, whenever they were made.
+
+        Raises where the input held nothing, or changed meanwhile.
+        """
         for file in range(self._files) if self._totals or self.share.count > 1 else ():
             first = Shard(file, 0)
-            if self.share.owns(first, self._files) and first not in self._totals:
+            if self._owns(first) and first not in self._totals:
                 self._mark(first, {}, Totals(), ends_file=True)
-        return self.totals()
+        totals = self._sum()
+        if not totals.rows and self.share.count == 1:
+            raise InputError(f"{', '.join(self.plan.inputs.arguments)} holds no pairs")
+        self.plan.inputs.check_unchanged()
+        return totals
 
     def finished(self) -> frozenset[Shard]:
         """Return the finished shards of this share."""
         return frozenset(self._totals)
 
-    def totals(self) -> Totals:
-        """Return the counts of all finished shards of this share, whenever they were done."""
-        shards = sorted(self._totals, key=lambda shard: (shard.file, shard.number))
-        return sum((self._totals[shard] for shard in shards), Totals())
+    def _sum(self) -> Totals:
+        return sum((self._totals[shard] for shard in sorted(self._totals)), Totals())
 
     def close(self) -> None:
         """Discard what is half-written; the next run does it again."""
         for open_file in self._open.values():
-            with suppress(_UnfinishedError), open_file.stack:
-                raise _UnfinishedError
-        self._open = {}
-        self._lock.close()
+            with suppress(StoppedError), open_file.stack:
+                raise StoppedError("")  # which makes :func:`~discode.files.replacing` discard it
+        os.close(self._lock)
 
 
-class _UnfinishedError(Exception):
-    """Makes :func:`~discode.files.replacing` discard its file."""
+def score_to_folder(judge: Judge, plan: RunPlan, progress: Progress | None = None) -> Totals:
+    """Score a share of a run into its folder; go on where it stopped.
+
+    Args:
+        judge: Who judges. With a store, nothing it has read is asked for again.
+        plan: What :func:`~discode.bulk.plan_run` returned.
+        progress: Called with the number of rows just done; first with those of earlier runs.
+
+    Returns:
+        The counts of all shards of this share, those of earlier runs included.
+
+    Raises:
+        StoppedError: A served model's cap was reached, or its server refused for good. Shards
+            that were not finished are left for the next run.
+    """
+    judges = by_method(judge, plan.methods)
+    with closing(OutputFolder(plan)) as folder:
+        folder.begin({name: str(each.signature) for name, each in judges.items()}, progress)
+        for number in range(len(plan.inputs.files)):
+            wanted = folder.wanted(number)
+            for chunk in plan.read(number, wanted) if wanted is not None else ():
+                scored = judge_chunk(judges, chunk, min_score=plan.min_score, progress=progress)
+                raise_if_stopped(judge)
+                folder.add(scored)
+        return folder.finish()

@@ -1,32 +1,22 @@
-"""The formats of inputs: one row each, with what reads it."""
+"""The formats of inputs: the suffixes of their files, and what reads them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from discode.bulk.tables import ChunkReader, csv_chunks, json_chunks, jsonl_chunks, parquet_chunks
-from discode.bulk.tars import tar_chunks
+from discode.bulk.tables import RowReader, jsonl_rows, parquet_rows, table_rows
+from discode.bulk.tars import tar_rows
 from discode.errors import InputError
 
-
-@dataclass(frozen=True)
-class InputFormat:
-    """A format: the suffixes of its files, and what reads it."""
-
-    suffixes: tuple[str, ...]
-    read: ChunkReader
-
-
-FORMATS: dict[str, InputFormat] = {
-    "csv": InputFormat((".csv",), csv_chunks),
-    "tsv": InputFormat((".tsv",), csv_chunks),
-    "jsonl": InputFormat((".jsonl", ".ndjson"), jsonl_chunks),
-    "json": InputFormat((".json",), json_chunks),
-    "parquet": InputFormat((".parquet",), parquet_chunks),
-    "tar": InputFormat((".tar", ".tar.gz", ".tgz"), tar_chunks),
+FORMATS: dict[str, tuple[tuple[str, ...], RowReader]] = {
+    "csv": ((".csv",), table_rows),
+    "tsv": ((".tsv",), table_rows),
+    "jsonl": ((".jsonl", ".ndjson"), jsonl_rows),
+    "json": ((".json",), table_rows),
+    "parquet": ((".parquet",), parquet_rows),
+    "tar": ((".tar", ".tar.gz", ".tgz"), tar_rows),
 }
-"""Name, which is also the suffix of the samples that pass, to format."""
+"""Name, which is also the suffix of the samples that pass, to suffixes and reader."""
 
 
 def format_of(path: Path) -> str | None:
@@ -36,13 +26,13 @@ def format_of(path: Path) -> str | None:
     ('tar', None)
     """
     name = path.name.lower()
-    return next((key for key, row in FORMATS.items() if name.endswith(row.suffixes)), None)
+    return next((form for form, (ends, _) in FORMATS.items() if name.endswith(ends)), None)
 
 
 def check_format(path: Path) -> str:
     """Return the format of a file, or raise where it is not known."""
     form = format_of(path)
     if form is None:
-        allowed = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
+        allowed = ", ".join(suffix for suffixes, _ in FORMATS.values() for suffix in suffixes)
         raise InputError(f"{path.name}: unknown format; allowed are {allowed}")
     return form

@@ -7,7 +7,6 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +14,9 @@ from pathlib import Path
 from discode.bulk.chunks import MANIFEST, Shard
 from discode.bulk.columns import holds_scores
 from discode.bulk.formats import FORMATS, check_format, format_of
-from discode.bulk.tables import InputFile
 from discode.bulk.writers import SCORE_FORMATS
 from discode.errors import InputError
-from discode.files import ParquetTable, read_table
+from discode.files import read_table, reading
 
 DIGEST_BYTES = 64 << 10
 """Bytes of a piece of a file that the digest of an input reads."""
@@ -30,44 +28,30 @@ DIGEST_PIECES_IN_ALL = 16_384
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files of a run, in a fixed order, all of one format.
+    """The files of a run, in a fixed order, all of one format."""
 
-    Attributes:
-        given: What the user named.
-        files: The files it stands for, sorted inside a folder or a pattern.
-        format: A row of :data:`~discode.bulk.formats.FORMATS`.
-        names: What each file is called in the output: its path below what all files share.
-        sizes: How many bytes each had when it was found.
-    """
+    arguments: tuple[str, ...]  # what the user named
+    files: tuple[Path, ...]  # what it stands for, sorted inside a folder or a pattern
+    format: str  # one of :data:`~discode.bulk.formats.FORMATS`
+    names: tuple[str, ...]  # of the files in the output: their paths below what all share
+    sizes: tuple[int, ...] = ()  # bytes of each when it was found
 
-    given: tuple[str, ...]
-    files: tuple[Path, ...]
-    format: str
-    names: tuple[str, ...]
-    sizes: tuple[int, ...] = ()
-
+    @cached_property
     def digest(self) -> str:
-        """Return a SHA-256 of every file's name, size and some pieces, to notice a changed input.
+        """A SHA-256 of every file's name, size and some pieces, to notice a changed input.
 
         Files of up to 1 MiB count whole, larger ones by sixteen pieces from the first to the last.
         Beyond a thousand files there are fewer pieces each, down to the first and the last.
         """
-        return self._digest
-
-    @cached_property
-    def _digest(self) -> str:
         digest = hashlib.sha256()
         pieces = max(2, min(DIGEST_PIECES, DIGEST_PIECES_IN_ALL // len(self.files)))
         for name, path in zip(self.names, self.files, strict=True):
-            try:
-                with path.open("rb") as file:
-                    size = os.fstat(file.fileno()).st_size
-                    digest.update(f"{name}\0{size}\n".encode(errors="backslashreplace"))
-                    for start in _starts(size, pieces):
-                        file.seek(start)
-                        digest.update(file.read(DIGEST_BYTES))
-            except OSError as error:
-                raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+            with reading(path), path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                digest.update(f"{name}\0{size}\n".encode(errors="backslashreplace"))
+                for start in _starts(size, pieces):
+                    file.seek(start)
+                    digest.update(file.read(DIGEST_BYTES))
         return digest.hexdigest()
 
     def check_unchanged(self) -> None:
@@ -79,9 +63,7 @@ class Inputs:
                 )
 
 
-def find_inputs(
-    given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-) -> Inputs:
+def find_inputs(source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Inputs:
     """Find the files of an input.
 
     A folder stands for the tables and tars directly in it; a pattern (``*``, ``?``, ``[``) for what
@@ -89,7 +71,7 @@ def find_inputs(
     writes them, need a pattern. Nor do scores that discode wrote with tables that it is to judge:
     a folder or a pattern that covers an earlier output would judge every row again.
     """
-    names = [given] if isinstance(given, str | os.PathLike) else list(given)
+    names = [source] if isinstance(source, str | os.PathLike) else list(source)
     files = [file for name in names for file in _expand(os.fspath(name))]
     if not files:
         raise InputError("no input given; name a file, a folder or a pattern")
@@ -117,13 +99,6 @@ def find_inputs(
     )  # fmt: skip
 
 
-def input_file(inputs: Inputs, number: int) -> InputFile:
-    """Return a file as readers take it; of several files, default ids begin with its name."""
-    name = inputs.names[number]
-    prefix = f"{name}:" if len(inputs.files) > 1 else ""
-    return InputFile(inputs.files[number], number, name, prefix)
-
-
 def _starts(size: int, pieces: int) -> Iterable[int]:
     if size <= pieces * DIGEST_BYTES:
         return range(0, size, DIGEST_BYTES)
@@ -136,10 +111,7 @@ def _is_output(file: Path) -> bool:
     if Shard.of(file.name) and any((folder / MANIFEST).exists() for folder in folders):
         return True
     try:
-        if (form := check_format(file)) == "parquet":
-            with closing(ParquetTable(file, file.name)) as table:
-                return holds_scores(table.columns)
-        row = next(read_table(file), ("", {}))[1] if form in SCORE_FORMATS else {}
+        row = next(read_table(file), ("", {}))[1] if format_of(file) in SCORE_FORMATS else {}
     except InputError:
         return False  # whoever reads it reports what is wrong with it
     return isinstance(row, dict) and holds_scores(row)
@@ -149,34 +121,23 @@ def _expand(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
         # A hidden file is half-written, or the system's own.
-        files = [
-            _regular(file)
-            for file in sorted(path.iterdir())
-            if format_of(file) and not file.name.startswith(".")
-        ]
-        if not files:
-            raise InputError(f"{path} holds no tables or tars; allowed are {', '.join(FORMATS)}")
-        return files
-    if path.exists():
-        return [_regular(path)]
-    if glob.has_magic(name):
+        files = [f for f in sorted(path.iterdir()) if format_of(f) and not f.name.startswith(".")]
+    elif path.exists():
+        files = [path]
+    elif glob.has_magic(name):
         # Path.glob needs a folder to start in, and takes no absolute pattern.
         files = sorted(map(Path, glob.glob(name, recursive=True)))  # noqa: PTH207
         if "**" in name:  # which matches the folders on the way
             files = [file for file in files if format_of(file) or not file.is_dir()]
-        if not files:
-            raise InputError(f"no file matches {name}")
-        return list(map(_regular, files))
-    if name == "-":
+    elif name == "-":
         raise InputError("standard input is not read here: write the rows to a file and name it")
-    raise InputError(f"no such file: {path}")
-
-
-def _regular(path: Path) -> Path:
-    """Return the path of a file, or raise: a link to nothing, or a folder, is none."""
-    if path.is_file():
-        return path
-    kind = "a folder" if path.is_dir() else "not a regular file"
-    raise InputError(
-        f"cannot read {path}: it is {kind if path.exists() else 'a link to a file that is missing'}"
-    )
+    else:
+        raise InputError(f"no such file: {path}")
+    if not files:
+        raise InputError(f"no file matches {name}; allowed are {', '.join(FORMATS)}")
+    for file in files:
+        if not file.is_file():
+            kind = "a folder" if file.is_dir() else "not a regular file"
+            missing = "a link to a file that is missing"
+            raise InputError(f"cannot read {file}: it is {kind if file.exists() else missing}")
+    return files

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from discode.bulk.chunks import ChunkPlace, PairChunk
 from discode.bulk.columns import ScoredRows
-from discode.bulk.samples import select
+from discode.bulk.writers import select
 from discode.decoders import Decoder
-from discode.errors import InputError, StoppedError
+from discode.errors import StoppedError
 from discode.judge import Judge
 from discode.pairs import Pair
 from discode.scores import Progress, Scores
@@ -27,26 +29,18 @@ Methods = Mapping[str, Decoder]
 
 @dataclass(frozen=True)
 class MethodTotals:
-    """What one method made of many rows; adds up.
+    """What one method made of many rows; adds up."""
 
-    Attributes:
-        failed: Rows without a score.
-        score_sum: The sum of the others' scores.
-        flags: Flag to the number of rows that carry it.
-        bound: How far off a truncated row may be at the worst; None where none is truncated.
-    """
-
-    failed: int = 0
-    score_sum: float = 0.0
-    flags: Mapping[str, int] = field(default_factory=dict)
-    bound: float | None = None
+    failed: int = 0  # rows without a score
+    score_sum: float = 0.0  # of the others
+    flags: Mapping[str, int] = field(default_factory=dict)  # to the rows that carry them
+    bound: float | None = None  # of the worst truncated row; None where none is
 
     def __add__(self, other: MethodTotals) -> MethodTotals:
-        names = dict.fromkeys([*self.flags, *other.flags])
         return MethodTotals(
             self.failed + other.failed,
             self.score_sum + other.score_sum,
-            {name: self.flags.get(name, 0) + other.flags.get(name, 0) for name in names},
+            dict(Counter(self.flags) + Counter(other.flags)),
             max((b for b in (self.bound, other.bound) if b is not None), default=None),
         )
 
@@ -66,22 +60,15 @@ class MethodTotals:
 class Totals:
     """What became of many rows; adds up.
 
-    Attributes:
-        rows: How many there are.
-        failed: Those that a method could not score.
-        passed: Those that reach the threshold, where there is one.
-        errors: The first ids and reasons of those that failed.
-        methods: Counts by method.
-
     >>> totals = Totals(rows=2, methods={"raw": MethodTotals(score_sum=1.5)})
     >>> (totals + Totals(rows=1, failed=1, methods={"raw": MethodTotals(failed=1)})).mean()
     0.75
     """
 
     rows: int = 0
-    failed: int = 0
-    passed: int = 0
-    errors: tuple[tuple[str, str], ...] = ()
+    failed: int = 0  # rows that a method could not score
+    passed: int = 0  # rows that reach the threshold, where there is one
+    errors: tuple[tuple[str, str], ...] = ()  # the first ids and reasons of those that failed
     methods: Mapping[str, MethodTotals] = field(default_factory=dict)
 
     def mean(self, method: str | None = None) -> float:
@@ -116,47 +103,75 @@ class Totals:
             {name: MethodTotals.of(scores) for name, scores in rows.scores.items()},
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts as JSON-ready data."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Totals:
-        """Read what :meth:`to_json` made; anything else raises."""
+        """Read what ``dataclasses.asdict`` made; anything else raises."""
         methods = {name: MethodTotals(**counts) for name, counts in data["methods"].items()}
         totals = cls(**{**data, "errors": tuple(map(tuple, data["errors"])), "methods": methods})
         whole = cls() + totals  # counts that do not add up are not counts
-        if whole.to_json() != {**data, "errors": whole.errors}:
+        if asdict(whole) != {**data, "errors": whole.errors}:
             raise ValueError("counts are missing")
         return totals
 
 
 @dataclass(frozen=True)
 class ScoredChunk:
-    """The scores of a chunk.
-
-    Attributes:
-        place: Where its rows are.
-        rows: The rows with their scores.
-        signatures: Method to the judge's signature, the same for every chunk.
-        passed: How many reach the threshold.
-        samples: Those that reach it, to be written again; None if there are none.
-        before: Method to scores without the decoder's prior, where they were asked for.
-    """
+    """The scores of a chunk."""
 
     place: ChunkPlace
     rows: ScoredRows
-    signatures: Mapping[str, str]
-    passed: int = 0
-    samples: Any = None
-    before: Mapping[str, Scores] = field(default_factory=dict)
+    signatures: Mapping[str, str]  # the judge's by method, the same for every chunk
+    passed: int = 0  # rows that reach the threshold
+    samples: Any = None  # those rows, to be written again; None if there are none
+    before: Mapping[str, Scores] = field(default_factory=dict)  # without the prior, where asked for
+
+    def passing(self, min_score: float) -> list[int]:
+        """Return the rows that reach a threshold."""
+        (scores,) = self.rows.scores.values()
+        return np.flatnonzero(scores.value >= min_score).tolist()  # NaN passes no threshold
+
+    def with_passed(self, samples: Sequence[Any], min_score: float) -> ScoredChunk:
+        """Return the chunk with those of its samples that reach a threshold."""
+        if not (passed := self.passing(min_score)):
+            return self
+        (scores,) = self.rows.scores.values()
+        chosen = select(samples, passed, scores.value[passed])
+        return replace(self, passed=len(passed), samples=chosen)
+
+    @staticmethod
+    def join(parts: Sequence[ScoredChunk], places: Sequence[int]) -> ScoredChunk:
+        """Return parts of a chunk as one; ``places`` are those of their rows, part after part."""
+        order, first = np.argsort(places).tolist(), parts[0].rows
+
+        def joined(columns: Iterable[Sequence[Any]]) -> list[Any]:
+            rows = list(chain.from_iterable(columns))
+            return [rows[place] for place in order]
+
+        rows = replace(
+            first,
+            ids=joined(part.rows.ids for part in parts),
+            images=joined(part.rows.images for part in parts),
+            captions=joined(part.rows.captions for part in parts),
+            scores={
+                name: Scores.join([part.rows.scores[name] for part in parts], places)
+                for name in first.scores
+            },
+            signatures={
+                name: joined(part.rows.signatures[name] for part in parts)
+                for name in first.signatures
+            },
+        )
+        return replace(parts[0], rows=rows)
 
 
 def by_method(judge: Judge, methods: Methods | None = None) -> dict[str, Judge]:
     """Return a judge for each method, with one model and one store; its own method by default."""
     if methods is None:
         return {judge.decoder.name: judge}
-    return {name: judge.with_method(decoder) for name, decoder in methods.items()}
+    return {
+        name: judge if decoder is judge.decoder else judge.with_method(decoder)
+        for name, decoder in methods.items()
+    }
 
 
 def judge_chunk(
@@ -180,64 +195,32 @@ def judge_chunk(
         progress(len(chunk.pairs) - len(pairs))
 
     def decoded(judges: Mapping[str, Judge]) -> dict[str, Scores]:
+        scores = {name: judge.decode(pairs, readings) for name, judge in judges.items()}
+        if len(pairs) == len(chunk.pairs):
+            return scores
         return {
-            name: _with_failures(judge.decode(pairs, readings), chunk, numbers)
-            for name, judge in judges.items()
+            name: s.spread(numbers, len(chunk.pairs), chunk.errors) for name, s in scores.items()
         }
 
-    scores = decoded(judges)
     rows = ScoredRows(
         chunk.source,
         chunk.place.start,
         chunk.ids,
         chunk.images,
         chunk.captions,
-        scores,
+        decoded(judges),
         {name: row_signatures(judge, chunk.pairs) for name, judge in judges.items()},
     )
     signatures = {name: str(judge.signature) for name, judge in judges.items()}
     scored = ScoredChunk(chunk.place, rows, signatures, before=decoded(before or {}))
-    if min_score is None:
-        return scored
-    (values,) = (each.value for each in scores.values())
-    passed = np.flatnonzero(values >= min_score)  # NaN passes no threshold
-    if not len(passed) or chunk.samples is None:
-        return replace(scored, passed=len(passed))
-    samples = select(chunk.samples, passed, values[passed])
-    return replace(scored, passed=len(passed), samples=samples)
-
-
-def score_chunks(
-    judges: Mapping[str, Judge],
-    chunks: Iterable[PairChunk],
-    write: Callable[[ScoredChunk], None],
-    *,
-    progress: Progress | None = None,
-    before: Mapping[str, Judge] | None = None,
-) -> Totals:
-    """Judge chunks in this process, and hand each to ``write``; see :func:`judge_chunk`."""
-    totals = Totals()
-    for chunk in chunks:
-        scored = judge_chunk(judges, chunk, progress=progress, before=before)
-        write(scored)
-        totals += Totals.of(scored.rows)
-    if not totals.rows:
-        raise InputError("the input holds no pairs")
-    return totals
+    return scored if min_score is None else scored.with_passed(chunk.samples, min_score)
 
 
 def row_signatures(judge: Judge, pairs: Sequence[Pair | None]) -> list[str]:
     """Return how each pair's own number is made: with references or without."""
-    having = "all" if judge.takes_references else "ignored"
+    having = "all" if judge.backend.takes_references else "ignored"
     kinds = [str(judge.signature.with_fields(references=kind)) for kind in ("none", having)]
     return [kinds[pair is not None and bool(pair.references)] for pair in pairs]
-
-
-def _with_failures(read: Scores, chunk: PairChunk, numbers: Sequence[int]) -> Scores:
-    """Return the scores of a chunk's pairs with a NaN row for each row that has no pair."""
-    if len(numbers) == len(chunk.pairs):
-        return read
-    return read.spread(numbers, len(chunk.pairs), chunk.errors)
 
 
 def raise_if_stopped(judge: Judge) -> None:

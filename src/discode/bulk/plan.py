@@ -23,11 +23,13 @@ from discode.bulk.chunks import (
     PairChunk,
     Shard,
     Share,
+    split,
 )
 from discode.bulk.columns import VERSION
 from discode.bulk.formats import FORMATS
-from discode.bulk.inputs import Inputs, find_inputs, input_file
+from discode.bulk.inputs import Inputs, find_inputs
 from discode.bulk.judging import Methods
+from discode.bulk.tables import make_chunk
 from discode.bulk.writers import FILE_WRITERS, TEXT_WRITERS, check_score_format
 from discode.errors import InputError
 from discode.files import parse_json
@@ -42,18 +44,9 @@ Source = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A run into a folder, as :func:`plan_run` checked it.
+    """A run into a folder, as :func:`plan_run` checked it, whose arguments it holds.
 
-    Attributes:
-        inputs: The files that are read.
-        folder: The output folder.
-        share: The share of this process.
-        methods: Decoders by name; None for the judge's decoder.
-        shard_size: Rows per shard.
-        format: "jsonl", "csv" or "parquet".
-        min_score: Samples with at least this score are written again; None for no threshold.
-        images: The folder of the images.
-        begun_in: The current folder when the run began; without ``images``, names are found there.
+    Image names are found in ``images``; without one, in the folder that the run was ``begun_in``.
     """
 
     inputs: Inputs
@@ -72,9 +65,9 @@ class RunPlan:
             "layout": LAYOUT,
             "columns": VERSION,
             "discode": __version__,
-            "input": list(self.inputs.given),
+            "input": list(self.inputs.arguments),
             "files": len(self.inputs.files),
-            "files_sha256": self.inputs.digest(),
+            "files_sha256": self.inputs.digest,
             "images": self.images,
             "begun_in": self.begun_in if self.images is None else None,
             "signatures": dict(signatures),
@@ -93,9 +86,9 @@ class RunPlan:
         begun = read_manifest(folder)
         # Another name for the same files, or a release that scores the same, is the same run; so is
         # one that goes on elsewhere, since names are still found where it began.
-        ignored = {"input", "discode", "begun_in"} | (
-            {"signatures"} if signatures is None else set()
-        )
+        ignored = {"input", "discode", "begun_in"}
+        if signatures is None:
+            ignored.add("signatures")
         for key, value in self.manifest(signatures or {}).items():
             if key not in ignored and begun.get(key) != value:
                 raise InputError(
@@ -118,10 +111,7 @@ class RunPlan:
         count = len(self.inputs.files)
         for file in range(count):
             if self.share.reads(file, count):
-                yield from self.read(file, partial(self._owns, file))
-
-    def _owns(self, file: int, number: int) -> bool:
-        return self.share.owns(Shard(file, number), len(self.inputs.files))
+                yield from self.read(file, lambda b, k=file: self.share.owns(Shard(k, b), count))  # type: ignore[misc]  # ints
 
 
 def plan_run(
@@ -219,7 +209,11 @@ def read_chunks(
     # Messages name the same file wherever it is read: workers may have another current folder.
     parser = PairParser(None if images is None else Path(images).absolute())
     layout = ChunkPlan(shard_size, wanted, chunk_rows)
-    return FORMATS[inputs.format].read(input_file(inputs, number), layout, parser, keep=keep)
+    name = inputs.names[number]
+    prefix = f"{name}:" if len(inputs.files) > 1 else ""
+    rows = FORMATS[inputs.format][1](inputs.files[number], name, layout, keep)
+    for place, piece in split(rows, number, layout, lambda row: row.weight):
+        yield make_chunk(place, piece, name, prefix, parser)
 
 
 def _found_in(folder: str, chunk: PairChunk) -> PairChunk:
@@ -235,4 +229,5 @@ def _found_in(folder: str, chunk: PairChunk) -> PairChunk:
 
 def chunk_of(pairs: Sequence[Pair], images: Sequence[str | None]) -> PairChunk:
     """Return pairs from memory as a chunk; ``images`` are the names of their images."""
-    return PairChunk(ChunkPlace(), None, [pair.id for pair in pairs], images, pairs)
+    ids, captions = [pair.id for pair in pairs], [pair.caption for pair in pairs]
+    return PairChunk(ChunkPlace(), None, ids, images, captions, pairs)

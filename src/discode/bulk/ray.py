@@ -1,22 +1,25 @@
 """The same judge over Ray Data: one model per worker, and the same shards as in one process.
 
-Files are read by tasks, a chunk at a time; chunks go to a pool of actors, each with a model of
-its own; what they return is small and is written here. Chunks are the same as in one process, so
-scores are the same, digit for digit. Ray Data decides how fast files are read, and gives the chunk
-of a worker that is lost to another.
+Files are read by tasks, a chunk at a time; parts of it go to a pool of actors, each with a model of
+its own; what they return is small, and is joined and written here. A part is some of the batches
+that one process makes of the chunk, so scores are the same, digit for digit. Ray Data decides how
+fast files are read, and gives the part of a worker that is lost to another.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import pickle
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
+from urllib.parse import urlsplit
 
-from discode.bulk.chunks import Shard
+from discode.bulk.chunks import ChunkPlace, PairChunk, Shard
 from discode.bulk.folder import OutputFolder
 from discode.bulk.judging import (
     Methods,
@@ -27,13 +30,24 @@ from discode.bulk.judging import (
     raise_if_stopped,
 )
 from discode.bulk.plan import RunPlan
-from discode.bulk.run import check_complete
 from discode.errors import DiscodeError, InputError, require
 from discode.judge import Judge
+from discode.pairs import batches_by_image
 from discode.scores import Progress
 
 MakeJudge = Callable[[], Judge]
 """Makes a judge on the worker that calls it; it is pickled, the judge is not."""
+PARTS_PER_WORKER = 4
+"""The most parts of a chunk for each worker: few enough to cost nothing, enough to even out."""
+PART_ROWS = 64
+"""The fewest rows of a part, a batch of most judges."""
+PART_BYTES = 256 << 20
+"""The most bytes of images in all parts of a chunk: each has the whole chunk, for the worker knows
+the size of a batch."""
+CONNECT_SECONDS = 5.0
+"""How long a cluster may take to answer."""
+PORTS = {"": 6379, "ray": 10001}
+"""Ray's own ports, by how an address begins."""
 
 
 def score_with_ray(
@@ -66,39 +80,21 @@ def score_with_ray(
     ray = require("ray", "ray")
     require("ray.data", "ray")
     with _connected(ray, address), closing(OutputFolder(plan)) as folder:
-        pool = _pool(ray, workers, gpus)
+        have = ray.cluster_resources()
+        gpus = gpus if have.get("GPU", 0) else 0.0
+        spare = have["GPU"] / gpus if gpus else have.get("CPU", 1) - 1
+        workers = workers or max(1, int(spare))
         if folder.begun:
             # Whether it is the same run depends on the judge, and judges live on workers.
-            ask = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus)(_signatures)
-            folder.begin(_raise_error(ray.get(ask.remote(make, plan.methods))))
-            if progress and (finished := folder.totals().rows):
-                progress(finished)
-        for scored in _results(ray, make, plan, folder, pool):
+            ask = ray.remote(num_cpus=1, num_gpus=gpus)(_signatures)
+            folder.begin(_unpack(ray.get(ask.remote(make, plan.methods))), progress)
+        for scored in _results(ray, make, plan, folder, workers, gpus):
             if not folder.begun:
                 folder.begin(scored.signatures)
             folder.add(scored)
             if progress:
                 progress(len(scored.rows))
-        totals = folder.finish()
-    check_complete(plan, totals)
-    return totals
-
-
-@dataclass(frozen=True)
-class WorkerPool:
-    """How many workers there are, and what each takes of the cluster."""
-
-    workers: int
-    cpus: float
-    gpus: float
-
-
-def _pool(ray: Any, workers: int | None, gpus: float) -> WorkerPool:
-    have = ray.cluster_resources()
-    gpus = gpus if have.get("GPU", 0) else 0.0
-    if gpus:
-        return WorkerPool(workers or max(1, int(have["GPU"] / gpus)), 1.0, gpus)
-    return WorkerPool(workers or max(1, int(have.get("CPU", 1)) - 1), 1.0, 0.0)
+        return folder.finish()
 
 
 @contextmanager
@@ -107,7 +103,9 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    address = address or os.environ.get("RAY_ADDRESS")
     try:
+        _probe(address or "")
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     except ConnectionError as error:
         raise InputError(
@@ -124,49 +122,87 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def _read_files(ray: Any, plan: RunPlan, folder: OutputFolder, workers: int) -> Any:
-    """Return a dataset of packed chunks, those of unfinished shards; None if there are none."""
+def _probe(address: str) -> None:
+    """Raise ConnectionError where nothing answers at an address: Ray itself tries for minutes."""
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        if address not in ("", "auto", "local") and parts.scheme in PORTS:
+            port = parts.port or PORTS[parts.scheme]
+            socket.create_connection((parts.hostname or "", port), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise ConnectionError(str(error)) from error
+
+
+def _results(
+    ray: Any, make: MakeJudge, plan: RunPlan, folder: OutputFolder, workers: int, gpus: float
+) -> Iterator[ScoredChunk]:
+    """Yield scored chunks of unfinished shards in whatever order they come."""
     files = [k for k in range(len(plan.inputs.files)) if folder.wanted(k) is not None]
     if not files:
-        return None
+        return
     data = ray.data.from_items([{"file": k} for k in files], override_num_blocks=len(files))
     data.context.enable_progress_bars = False
-    # A block of Ray is what goes to a worker at once: one chunk, so that all workers have some.
+    # A block of Ray is what goes to a worker at once: one part, so that all workers have some.
     data.context.target_max_block_size = 1
-    return data.map_batches(
-        partial(_read, plan=plan, finished=folder.finished()),
+    parts = data.map_batches(
+        partial(_read, plan=plan, finished=folder.finished(), most=PARTS_PER_WORKER * workers),
         batch_size=1, batch_format="pyarrow",
         compute=ray.data.TaskPoolStrategy(size=min(len(files), workers)),
         num_cpus=0,  # it waits for the disk; with a share of its own, workers could starve it
     )  # fmt: skip
-
-
-def _results(
-    ray: Any, make: MakeJudge, plan: RunPlan, folder: OutputFolder, pool: WorkerPool
-) -> Iterator[ScoredChunk]:
-    """Yield scored chunks in whatever order they come."""
-    data = _read_files(ray, plan, folder, pool.workers)
-    if data is None:
-        return
-    scored = data.map_batches(
+    scored = parts.map_batches(
         _Worker, fn_constructor_args=(make, plan.methods, plan.min_score),
         batch_size=1, batch_format="pyarrow",
-        compute=ray.data.ActorPoolStrategy(size=pool.workers),
-        num_cpus=pool.cpus, num_gpus=pool.gpus,
+        # One is worked on and one waits: what waits for a busy worker is not done by an idle one.
+        compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=2),
+        num_cpus=1, num_gpus=gpus,
     )  # fmt: skip
-    for batch in scored.iter_batches(batch_size=None, batch_format="pyarrow"):
-        for cell in batch.column("data"):
-            yield _raise_error(_unpack(cell))
+    blocks = scored.iter_batches(batch_size=1, batch_format="pyarrow")
+    yield from _joined(map(_unpack, blocks), plan.min_score)
 
 
-def _read(batch: Any, *, plan: RunPlan, finished: frozenset[Shard]) -> Iterator[Any]:
-    """Read files into chunks, on a worker."""
+def _read(batch: Any, *, plan: RunPlan, finished: frozenset[Shard], most: int) -> Iterator[Any]:
+    """Read files into chunks and yield at most so many parts of each, on a worker."""
     for file in batch.column("file").to_pylist():
         chunks = plan.read(file, lambda number, file=file: Shard(file, number) not in finished)  # type: ignore[misc]  # ints
         try:
-            yield from map(_pack, chunks)
+            for chunk in chunks:
+                images = (pair.image for pair in chunk.pairs if pair is not None)
+                size = sum(len(image) for image in images if isinstance(image, bytes))
+                count = min(most, len(chunk) // PART_ROWS, PART_BYTES // (size or 1))
+                parts = range(max(1, count))
+                yield from (_pack((chunk, part, len(parts))) for part in parts)
         except DiscodeError as error:  # raised by the driver, as one line
             yield _pack(error)
+
+
+@dataclass(frozen=True)
+class _ScoredPart:
+    """What a worker made of its part of a chunk; nothing, where there were fewer batches."""
+
+    place: ChunkPlace
+    number: int
+    count: int  # the chunk's parts
+    rows: Sequence[int]
+    scored: ScoredChunk | None
+    samples: Mapping[int, Any]  # by row, those that pass a threshold
+
+
+def _joined(parts: Iterable[_ScoredPart], min_score: float | None) -> Iterator[ScoredChunk]:
+    """Yield chunks as soon as all of their parts have come, in whatever order."""
+    waiting: dict[ChunkPlace, dict[int, _ScoredPart]] = {}
+    for part in parts:
+        of_chunk = waiting.setdefault(part.place, {})
+        of_chunk[part.number] = part
+        if len(of_chunk) == part.count:
+            del waiting[part.place]
+            scored = [each.scored for each in of_chunk.values() if each.scored is not None]
+            rows = [row for each in of_chunk.values() for row in each.rows]
+            chunk = ScoredChunk.join(scored, rows)
+            if min_score is not None:
+                by_row = {row: s for each in of_chunk.values() for row, s in each.samples.items()}
+                chunk = chunk.with_passed([by_row.get(row) for row in range(len(rows))], min_score)
+            yield chunk
 
 
 class _Worker:
@@ -174,32 +210,47 @@ class _Worker:
 
     def __init__(self, make: MakeJudge, methods: Methods | None, min_score: float | None) -> None:
         self._min_score = min_score
-        try:
-            self._judges: dict[str, Judge] | DiscodeError = by_method(make(), methods)
-        except DiscodeError as error:
-            self._judges = error
+        self._judges = cache(lambda: by_method(make(), methods))
 
     def __call__(self, batch: Any) -> Any:
-        (cell,) = batch.column("data")
-        chunk = _unpack(cell)
-        if isinstance(chunk, DiscodeError):
-            return _pack(chunk)
-        if isinstance(self._judges, DiscodeError):
-            return _pack(self._judges)
         try:
-            scored = judge_chunk(self._judges, chunk, min_score=self._min_score)
-            for judge in self._judges.values():
+            (chunk, number, count), judges = _unpack(batch), self._judges()
+            rows = _rows_of_part(chunk, number, count, next(iter(judges.values())).batch_size)
+            if not rows:
+                return _pack(_ScoredPart(chunk.place, number, count, rows, None, {}))
+            part = chunk.take(rows)
+            scored = judge_chunk(judges, part)
+            for judge in judges.values():
                 raise_if_stopped(judge)
-            return _pack(scored)
+            passed = [] if self._min_score is None else scored.passing(self._min_score)
+            samples = {rows[row]: part.samples[row] for row in passed}
+            return _pack(_ScoredPart(chunk.place, number, count, rows, scored, samples))
         except DiscodeError as error:
             return _pack(error)
 
 
+def _rows_of_part(chunk: PairChunk, number: int, count: int, batch_size: int) -> list[int]:
+    """Return the rows of a part: some of the chunk's batches; the first also has what is no pair.
+
+    >>> from discode.pairs import Pair
+    >>> chunk = PairChunk(ChunkPlace(), None, [], [], [], [Pair(i, "") for i in "aabcabb"])
+    >>> _rows_of_part(chunk, 0, 2, batch_size=3), _rows_of_part(chunk, 1, 2, batch_size=3)
+    ([0, 1, 4], [2, 5, 6, 3])
+    """
+    known = [row for row, pair in enumerate(chunk.pairs) if pair is not None]
+    batches = batches_by_image([pair for pair in chunk.pairs if pair is not None], batch_size)
+    first, last = (len(batches) * each // count for each in (number, number + 1))
+    rows = [known[place] for batch in batches[first:last] for place in batch]
+    # In the order of the batches, so that the worker makes the same of them.
+    return rows if number else [*rows, *sorted({*range(len(chunk))}.difference(known))]
+
+
 def _signatures(make: MakeJudge, methods: Methods | None) -> Any:
     try:
-        return {name: str(judge.signature) for name, judge in by_method(make(), methods).items()}
+        judges = by_method(make(), methods)
+        return _pack({name: str(judge.signature) for name, judge in judges.items()})
     except DiscodeError as error:
-        return error
+        return _pack(error)
 
 
 def _pack(value: Any) -> Any:
@@ -209,13 +260,10 @@ def _pack(value: Any) -> Any:
     return pa.table({"data": pa.array([pickle.dumps(value)], pa.large_binary())})
 
 
-def _unpack(cell: Any) -> Any:
-    """Return what :func:`_pack` packed."""
-    return pickle.loads(cell.as_py())
-
-
-def _raise_error(value: Any) -> Any:
-    """Raise the error that a worker returned; return anything else."""
-    if isinstance(value, DiscodeError):
-        raise value
-    return value
+def _unpack(table: Any) -> Any:
+    """Return what :func:`_pack` packed; an error is raised."""
+    (cell,) = table.column("data")
+    content = pickle.loads(cell.as_py())
+    if isinstance(content, DiscodeError):
+        raise content
+    return content

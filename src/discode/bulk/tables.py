@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from discode.bulk.chunks import ChunkPlace, ChunkPlan, PairChunk, Shard, split
+from discode.bulk.chunks import ChunkPlace, ChunkPlan, PairChunk
 from discode.errors import InputError
-from discode.files import ParquetTable, PlacedRow, csv_rows, json_lines, json_rows, parse_line
+from discode.files import ParquetTable, TableRow, json_lines, parse_line, read_table
 from discode.pairs import (
     CAPTION_COLUMNS,
     IMAGE_COLUMNS,
@@ -33,126 +33,103 @@ LINES_TO_TRUST = 100
 """A file of JSON lines must hold an object among its first so many."""
 
 
-@dataclass(frozen=True)
-class InputFile:
-    """One file of an input.
+class Row(NamedTuple):
+    """A row of an input: where it is, its fields, and what else is known of it.
 
     Attributes:
-        path: Where it is.
-        number: Its place among the files.
-        name: What the output calls it.
-        prefix: What precedes a row's number where the row has no id.
+        where: Where it is, for messages.
+        fields: Its fields, or what is wrong with it.
+        sample: What it came as, to be written again.
+        key: Its name where it has no id; None for its number.
+        weight: The bytes of its images, where they are in memory.
     """
 
-    path: Path
-    number: int = 0
-    name: str = ""
-    prefix: str = ""
+    where: str
+    fields: TableRow
+    sample: Any = None
+    key: str | None = None
+    weight: int = 0
+
+
+RowReader = Callable[[Path, str, ChunkPlan, bool], Iterator[Row]]
+"""``read(path, name, plan, keep)``: all rows in order; those of unwanted shards may be empty.
+
+Messages call the file ``name``. With ``keep``, rows have samples.
+"""
 
 
 def make_chunk(
-    place: ChunkPlace,
-    rows: Sequence[PlacedRow],
-    file: InputFile,
-    parser: PairParser,
-    *,
-    keep: bool,
+    place: ChunkPlace, rows: Sequence[Row], source: str, prefix: str, parser: PairParser
 ) -> PairChunk:
-    """Turn rows into a chunk; with ``keep`` it holds the rows, too."""
+    """Turn rows into a chunk; a name that is not an id has a prefix."""
     ids: list[str] = []
     images: list[str | None] = []
+    captions: list[str | None] = []
     pairs: list[Pair | None] = []
     errors: dict[int, str] = {}
-    captions: dict[int, str] = {}
-    for number, (where, row) in enumerate(rows):
-        default = f"{file.prefix}{place.start + number}"
+    for number, row in enumerate(rows):
+        name = prefix + (row.key or str(place.start + number))
+        image = caption = pair = None
         try:
-            if isinstance(row, InputError):
-                raise row
-            columns = parser.columns(row, where)
+            if isinstance(row.fields, InputError):
+                raise row.fields
+            columns = parser.columns(row.fields, row.where)
+            name = row_id(row.fields, columns, name, prefix)
+            image = image_name(row.fields, columns)
+            caption = first_filled(row.fields, columns.caption)
+            pair = parser.parse(row.fields, row.where, name)
         except InputError as error:
             errors[number] = str(error)
-            ids.append(default)
-            images.append(None)
-            pairs.append(None)
-            continue
-        ids.append(row_id(row, columns, default, file.prefix))
-        images.append(image_name(row, columns))
-        try:
-            pairs.append(parser.parse(row, where, ids[-1]))
-        except InputError as error:
-            errors[number] = str(error)
-            pairs.append(None)
-            if isinstance(caption := first_filled(row, columns.caption), str):
-                captions[number] = caption
-    samples = [row for _, row in rows] if keep else None
-    return PairChunk(place, file.name, ids, images, pairs, errors, samples, captions)
+        ids.append(name)
+        images.append(image)
+        captions.append(caption if isinstance(caption, str) else None)
+        pairs.append(pair)
+    samples = [row.sample for row in rows]
+    return PairChunk(place, source, ids, images, captions, pairs, errors, samples)
 
 
-def jsonl_chunks(
-    file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
-) -> Iterator[PairChunk]:
-    """Read JSON lines; only the lines of wanted shards are parsed."""
-    lines = json_lines(file.path, file.name)
+def jsonl_rows(path: Path, name: str, plan: ChunkPlan, keep: bool) -> Iterator[Row]:
+    """Read JSON lines; a file without an object among its first lines is refused."""
+    lines = json_lines(path, name)
     first = list(itertools.islice(lines, LINES_TO_TRUST))
-    rows = list(itertools.starmap(parse_line, first))
-    if first and all(isinstance(row, InputError) for _, row in rows):
-        raise InputError(f"{file.path} holds no JSON lines: {rows[0][1]}")
-    for place, chunk in split(itertools.chain(first, lines), file.number, plan):
-        rows = list(itertools.starmap(parse_line, chunk))
-        yield make_chunk(place, rows, file, parser, keep=keep)
+    parsed = [parse_line(where, line)[1] for where, line in first]
+    if first and all(isinstance(fields, InputError) for fields in parsed):
+        raise InputError(f"{path} holds no JSON lines: {parsed[0]}")
+    for number, (where, line) in enumerate(itertools.chain(first, lines)):
+        fields = parse_line(where, line)[1] if plan.wanted(number // plan.shard_rows) else {}
+        yield Row(where, fields, fields if keep else None)
 
 
-def csv_chunks(
-    file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
-) -> Iterator[PairChunk]:
-    """Read a CSV file, or TSV by its suffix."""
-    rows = csv_rows(file.path, file.name, partial(check_header, file.path))
-    for place, chunk in split(rows, file.number, plan):
-        yield make_chunk(place, chunk, file, parser, keep=keep)
+def table_rows(path: Path, name: str, plan: ChunkPlan, keep: bool) -> Iterator[Row]:
+    """Read CSV, TSV, or JSON (COCO results, annotations, another list), which is loaded whole."""
+    for where, fields in read_table(path, partial(check_header, path), name):
+        yield Row(where, fields, fields if keep else None)
 
 
-def json_chunks(
-    file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
-) -> Iterator[PairChunk]:
-    """Read COCO results, annotations or another JSON list of rows, which has to be loaded whole."""
-    for place, chunk in split(json_rows(file.path, file.name), file.number, plan):
-        yield make_chunk(place, chunk, file, parser, keep=keep)
-
-
-def parquet_chunks(
-    file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
-) -> Iterator[PairChunk]:
+def parquet_rows(path: Path, name: str, plan: ChunkPlan, keep: bool) -> Iterator[Row]:
     """Read Parquet; row groups without a wanted shard are not touched.
 
-    Images may be in the table as bytes, or as the struct that `datasets` writes. Kept samples are
-    Arrow batches, so that they can be written again with their types.
+    Images may be in the table as bytes, or as the struct that `datasets` writes. Samples are Arrow
+    batches of one row, so that they can be written again with their types.
     """
-    with closing(ParquetTable(file.path, file.name)) as table:
-        roles = check_columns(file.path, table.columns)
+    with closing(ParquetTable(path, name)) as table:
+        roles = check_columns(path, table.columns)
         used = {*roles.image, *roles.caption, *roles.references, *roles.id}
-        columns = None if keep else [name for name in table.columns if name in used]
-        for span, batch in table.batches(columns, plan.wants_any, plan.max_rows, plan.max_bytes):
-            for place, numbers in _by_shard(span, file.number, plan, table.rows):
-                lost = isinstance(batch, InputError)
-                piece = batch if lost else batch.slice(numbers.start - span.start, len(numbers))
-                chunk = make_chunk(place, table.parse(numbers, piece), file, parser, keep=False)
-                yield replace(chunk, samples=piece if keep and not lost else None)
+        columns = None if keep else [column for column in table.columns if column in used]
+        for span, batch in table.batches(columns, plan.wants):
+            if not plan.wants(span):
+                yield from itertools.repeat(Row("", {}), len(span))
+                continue
+            for number, (where, fields) in enumerate(table.parse(span, batch)):
+                sample = batch.slice(number, 1) if keep and isinstance(fields, dict) else None
+                yield Row(where, fields, sample, None, 0 if table.light else _weight(fields))
 
 
-def _by_shard(
-    span: range, file: int, plan: ChunkPlan, total: int
-) -> Iterator[tuple[ChunkPlace, range]]:
-    """Divide the rows of a batch where shards end, and where a chunk would be too large."""
-    start = span.start
-    while start < span.stop:
-        number = start // plan.shard_rows
-        end = min(span.stop, (number + 1) * plan.shard_rows, start + plan.max_rows)
-        if plan.wanted(number):
-            ends_shard = end % plan.shard_rows == 0 or end == total
-            place = ChunkPlace(Shard(file, number), start, ends_shard, end == total)
-            yield place, range(start, end)
-        start = end
+def _weight(value: Any) -> int:
+    """Return the bytes of images in a row."""
+    if isinstance(value, dict | list):
+        return sum(map(_weight, value.values() if isinstance(value, dict) else value))
+    return len(value) if isinstance(value, bytes) else 0
 
 
 def check_columns(path: Path, names: Sequence[str]) -> PairColumns:
@@ -173,7 +150,3 @@ def check_header(path: Path, cells: Sequence[str]) -> Sequence[str] | None:
     if columns is None:
         check_columns(path, cells)
     return columns
-
-
-ChunkReader = Callable[..., Iterator[PairChunk]]
-"""``read(file, plan, parser, keep=...)``: the chunks of the wanted shards, in order."""

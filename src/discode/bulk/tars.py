@@ -12,21 +12,26 @@ from __future__ import annotations
 import gzip
 import tarfile
 import zlib
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from discode.bulk.chunks import ChunkPlan, PairChunk, split
-from discode.bulk.tables import InputFile, make_chunk
+from discode.bulk.chunks import ChunkPlan
+from discode.bulk.tables import Row
 from discode.errors import InputError
-from discode.files import PlacedRow, parse_json
+from discode.files import TableRow, parse_json, reading
 from discode.images import IMAGE_SUFFIXES
-from discode.pairs import CAPTION_COLUMNS, PairColumns, PairParser, first_filled
+from discode.pairs import CAPTION_COLUMNS, PairColumns, first_filled
 
 MAX_SAMPLE = 256 << 20
 """Bytes of a sample, headers and all, beyond which it is not read: no image and its texts are as
 large."""
+_NOT_ADJACENT = (
+    "its files are not adjacent: some came earlier in the tar; make it with tar --sort=name, and "
+    "give every sample a name of its own"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +44,22 @@ class Member:
     mode: int = 0o644
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sample:
-    """The files of one key, and what went wrong while they were read."""
+    """The files of one key by their extensions, and what went wrong while they were read."""
 
     key: str
-    members: tuple[Member, ...]
+    members: dict[str, Member] = field(default_factory=dict)
     error: str | None = None
+    size: int = 0  # headers and all, also of files that are not kept
 
     def weight(self) -> int:
         """Bytes it holds in memory."""
-        return sum([tarfile.BLOCKSIZE + len(member.data) for member in self.members])
+        return sum([tarfile.BLOCKSIZE + len(member.data) for member in self.members.values()])
+
+    def fail(self, error: str) -> None:
+        """Drop its files for a reason."""
+        self.members, self.error = {}, error
 
 
 class _Header(tarfile.TarInfo):
@@ -77,30 +87,19 @@ class JoinedTars(tarfile.TarFile):
     zeros = 0
 
 
-def tar_chunks(
-    file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
-) -> Iterator[PairChunk]:
+def tar_rows(path: Path, name: str, plan: ChunkPlan, keep: bool) -> Iterator[Row]:
     """Read a tar from front to back, compressed or not."""
     with ExitStack() as stack:
-        try:
-            packed = stack.enter_context(file.path.open("rb"))
+        with reading(path, EOFError, tarfile.TarError, zlib.error):
+            packed: Any = stack.enter_context(path.open("rb"))
             # tarfile reads no further than the first of several gzip streams.
-            plain: Any = (
-                gzip.GzipFile(fileobj=packed) if packed.peek(2).startswith(b"\x1f\x8b") else packed
-            )
+            zipped = packed.peek(2).startswith(b"\x1f\x8b")
+            plain = gzip.GzipFile(fileobj=packed) if zipped else packed
             tar = stack.enter_context(JoinedTars.open(fileobj=plain, mode="r|*"))
-        except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-            raise InputError(f"cannot read {file.path}: {error}") from error
-        for place, samples in split(_samples(tar, file.name), file.number, plan, Sample.weight):
-            keys = [f"{file.prefix}{sample.key}" for sample in samples]
-            rows = [_row(sample, key, file.name) for sample, key in zip(samples, keys, strict=True)]
-            chunk = make_chunk(place, rows, file, parser, keep=False)
-            # A sample has its key for a name even where nothing else can be made of it.
-            ids = [
-                key if pair is None else pair.id
-                for key, pair in zip(keys, chunk.pairs, strict=True)
-            ]
-            yield replace(chunk, ids=ids, samples=samples if keep else None)
+        for sample in _samples(tar, name):
+            where = f"{name} sample {sample.key!r}"
+            fields, weight = _fields(sample, where), sample.weight()
+            yield Row(where, fields, sample if keep else None, sample.key, weight)
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -115,60 +114,50 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def _samples(tar: JoinedTars, name: str) -> Iterator[Sample]:
-    key = ""
+    """Yield the samples of a tar; what was lost is one more, with the reason."""
+    sample = Sample("")
     keys: set[str] = set()  # seen before; small beside the samples themselves
-    members: dict[tuple[str, str], Member] = {}
-    error: str | None = None
-    size = 0  # of the sample so far
     begin = end = 0  # of one of the tars
     inside = False  # a file, whose sample is lost if the tar breaks off
-    while True:
-        try:
+    try:
+        while True:
             inside = False
             info = tar.next()
             # It remembers every member; a large tar would fill the memory.
             tar.members = []  # type: ignore[attr-defined]  # typeshed does not know it
             if info is None or tar.zeros:
-                if members or error:
-                    yield Sample(key, tuple(members.values()), error)
+                if sample.size:
+                    yield sample
                 if problem := _wrong_end(end - begin, tar.zeros):
-                    yield Sample(f"after {key}", (), f"{name} {problem}")
+                    yield Sample(f"after {sample.key}", error=f"{name} {problem}")
                 if info is None:
                     return
-                begin, key, members, error, tar.zeros = end + tar.zeros, "", {}, None, 0
+                begin, sample, tar.zeros = end + tar.zeros, Sample(""), 0
             end = tar.offset
-            name_key, extension = split_name(info.name)
-            if not name_key or not extension or info.isdir():  # hidden files, too
+            key, extension = split_name(info.name)
+            if not key or not extension or info.isdir():  # hidden files, too
                 continue
-            if name_key != key:
-                if members or error:
-                    yield Sample(key, tuple(members.values()), error)
-                key, members, error, size = name_key, {}, None, 0
-                if key in keys:
-                    error = (
-                        "its files are not adjacent: some came earlier in the tar; make it with "
-                        "tar --sort=name, and give every sample a name of its own"
-                    )
+            if key != sample.key:
+                if sample.size:
+                    yield sample
+                sample = Sample(key, error=_NOT_ADJACENT if key in keys else None)
                 keys.add(key)
-            size += tarfile.BLOCKSIZE + info.size
-            error = error or _misplaced(info, size, members)
-            if error is not None:
-                members = {}
+            sample.size += tarfile.BLOCKSIZE + info.size
+            if problem := sample.error or _misplaced(info, sample, extension):
+                sample.fail(problem)
                 continue
             inside = True
             handle: Any = tar.extractfile(info)
-            data = handle.read()
-            members[name_key, extension] = Member(info.name, data, info.mtime, info.mode)
-        # zlib and lzma have errors of their own for a compressed tar that is damaged
-        except Exception as reason:
-            broken = f"{name} breaks off, what follows cannot be read: {reason}"
-            if inside:
-                yield Sample(key, tuple(members.values()), broken)
-                return
-            if members or error:
-                yield Sample(key, tuple(members.values()), error)
-            yield Sample(f"after {key}", (), broken)
-            return
+            sample.members[extension] = Member(info.name, handle.read(), info.mtime, info.mode)
+    # zlib and lzma have errors of their own for a compressed tar that is damaged
+    except Exception as reason:
+        broken = f"{name} breaks off, what follows cannot be read: {reason}"
+        if inside:
+            sample.fail(broken)
+        if sample.size:
+            yield sample
+        if not inside:
+            yield Sample(f"after {sample.key}", error=broken)
 
 
 def _wrong_end(size: int, zeros: int) -> str | None:
@@ -187,10 +176,10 @@ def _wrong_end(size: int, zeros: int) -> str | None:
     return f"has {zeros} bytes of zeros where a tar ends with {most} at most: files were lost there"
 
 
-def _misplaced(info: tarfile.TarInfo, size: int, members: Container[tuple[str, str]]) -> str | None:
-    """Return why a file makes its sample useless, if it does; ``size`` is the sample's with it."""
-    if size > MAX_SAMPLE:
-        return f"with {info.name} it has {size} bytes, more than {MAX_SAMPLE}"
+def _misplaced(info: tarfile.TarInfo, sample: Sample, extension: str) -> str | None:
+    """Return why a file makes its sample useless, if it does."""
+    if sample.size > MAX_SAMPLE:
+        return f"with {info.name} it has {sample.size} bytes, more than {MAX_SAMPLE}"
     if info.name.startswith("/") or ".." in info.name.split("/"):
         return f"{info.name} would be written outside of the folder that the tar is unpacked in"
     if not info.isfile():
@@ -198,60 +187,56 @@ def _misplaced(info: tarfile.TarInfo, size: int, members: Container[tuple[str, s
             f"{info.name} is a link or a device, which holds nothing itself; make the tar with "
             "tar --dereference --hard-dereference"
         )
-    if split_name(info.name) in members:
+    if extension in sample.members:
         return f"{info.name} is there twice; give every sample a name of its own"
     return None
 
 
 def _image_of(sample: Sample, where: str) -> bytes:
     """Return the image of a sample: ``0.jpg`` rather than ``0.seg.png``, and only one of a kind."""
-    by_plain_name: dict[bool, list[Member]] = {True: [], False: []}
-    for member in sample.members:
-        _, _, suffix = (extension := split_name(member.name)[1]).rpartition(".")
-        if f".{suffix}" in IMAGE_SUFFIXES:
-            by_plain_name[suffix == extension].append(member)
-    images = by_plain_name[True] or by_plain_name[False]
-    if not images:
+    images = {end: m for end, m in sample.members.items() if f".{end}".endswith(IMAGE_SUFFIXES)}
+    plain = [member for end, member in images.items() if "." not in end]
+    members = plain or list(images.values())
+    if not members:
         raise InputError(f"{where} has no image; allowed are {', '.join(IMAGE_SUFFIXES)}")
-    if len(images) > 1:
-        names = " and ".join(member.name for member in images[:2])
+    if len(members) > 1:
+        names = " and ".join(member.name for member in members[:2])
         raise InputError(f"{where} has several images, {names}; a sample has one")
-    return images[0].data
+    return members[0].data
 
 
-def _row(sample: Sample, key: str, name: str) -> PlacedRow:
-    """Return a sample as a row of a table; broken ones as what is wrong with them."""
-    where = f"{name} sample {sample.key!r}"
+def _fields(sample: Sample, where: str) -> TableRow:
+    """Return a sample as the fields of a table's row, or what is wrong with it."""
     fields: Any = {}
-    text: str | None = None
     try:
         if sample.error is not None:
             raise InputError(f"{where}: {sample.error}")
         image = _image_of(sample, where)
-        for member in sample.members:
-            _, extension = split_name(member.name)
-            if extension == "txt":
-                text = member.data.decode("utf-8-sig").rstrip("\r\n")
-            elif extension == "json":
-                fields = parse_json(member.data.decode("utf-8-sig"), f"{where}: {member.name}")
-                if not isinstance(fields, dict):
-                    raise InputError(f"{where}: {member.name} is not an object with fields")
+        texts = {
+            end: sample.members[end].data.decode("utf-8-sig")
+            for end in ("txt", "json")
+            if end in sample.members
+        }
+        if "json" in texts:
+            fields = parse_json(texts["json"], f"{where}: {sample.members['json'].name}")
+            if not isinstance(fields, dict):
+                raise InputError(f"{where}: its .json is not an object with fields")
         columns = PairColumns.among(fields)
-        caption = first_filled(fields, columns.caption) if text is None else text
+        caption = first_filled(fields, columns.caption)
+        if "txt" in texts:
+            caption = texts["txt"].rstrip("\r\n")
         if caption is None:
             raise InputError(
                 f"{where} has no caption: neither .txt nor a .json with "
                 f"{', '.join(CAPTION_COLUMNS)}"
             )
     except UnicodeDecodeError as error:
-        return where, InputError(f"{where} is not UTF-8: {error}")
+        return InputError(f"{where} is not UTF-8: {error}")
     except InputError as error:
-        return where, error
-    row_id = first_filled(fields, columns.id)
-    row = {
+        return error
+    return {
         "image": image,
         "caption": caption,
         "references": first_filled(fields, columns.references),
-        "id": key if row_id is None else row_id,
+        "id": first_filled(fields, columns.id),
     }
-    return where, row

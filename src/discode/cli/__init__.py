@@ -16,19 +16,22 @@ import discode
 from discode.backends import KINDS
 from discode.cli import (
     bench,
+    choose,
     compare,
     decode,
     demo,
+    explain,
     lists,
+    paper,
     prompts,
     report,
     score,
     serve,
     store,
-    study,
 )
 from discode.cli.output import echo, printable
 from discode.errors import DiscodeError, StoppedError
+from discode.plugins import blame
 from discode.stats import UndefinedWarning
 
 
@@ -78,10 +81,12 @@ def _root(
 
 
 app.command("score")(score.score)
+app.command("explain")(explain.explain)
 app.command("decode")(decode.decode)
 app.command("demo")(demo.demo)
 app.command("compare")(compare.compare)
-app.command("choose")(study.choose)
+app.command("choose")(choose.choose)
+app.command("paper")(paper.paper)
 app.command("report")(report.report)
 app.command("serve")(serve.serve)
 app.command("methods")(lists.methods)
@@ -90,7 +95,6 @@ app.command("models")(lists.models)
 app.command("prompts")(prompts.prompts)
 app.add_typer(bench.app, name="bench")
 app.add_typer(store.app, name="store")
-app.add_typer(study.app, name="study")
 
 
 def main() -> None:
@@ -125,6 +129,8 @@ def main() -> None:
     except Exception as error:
         # Usage errors of click, which typer may or may not bring along under its own name.
         message = getattr(error, "format_message", None)
+        if message is None and (line := blame(error)):
+            sys.exit(_say(line, 2))
         if message is None:
             raise
         text = str(message())  # empty when the help was printed for want of arguments

@@ -6,22 +6,23 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import TaskID
 
 from discode.backends import kind_of
 from discode.bench.agreement import AgreementProtocol
-from discode.bench.layout import TABLE_FORMATS, write_table
+from discode.bench.layout import TABLE_FORMATS, CellTable, write_table
+from discode.bench.localise import measure_localisation
 from discode.bench.run import label_metrics, pairs_to_judge, run_metrics
 from discode.bench.runlog import RunLog
 from discode.benchmarks import (
     BENCHMARKS,
+    LIMIT,
     Benchmark,
     BenchmarkRow,
     find_benchmark,
@@ -30,26 +31,23 @@ from discode.benchmarks import (
 )
 from discode.benchmarks.check import check_data, unknown_versions
 from discode.benchmarks.composite import join_composite
+from discode.bulk.counting import RowCount
 from discode.cli import output
 from discode.cli.dry_run import check_served, print_estimate
+from discode.cli.explain import MethodName, StoreFile, Threshold
 from discode.cli.lists import print_options
-from discode.cli.model_options import (
-    BaseUrl,
-    Device,
-    Dtype,
-    Model,
-    ModelOption,
-    Threads,
-    model_options,
-)
-from discode.cli.output import echo, stderr, stdout, store_beside, table_of
-from discode.errors import InputError, StoppedError, lookup
+from discode.cli.model_options import Model, with_model_options
+from discode.cli.output import echo, stdout, store_beside, table_of
+from discode.cli.score import DryRun, PromptName, ScaleName
+from discode.errors import InputError, StoppedError, count_of, lookup
+from discode.explain import THRESHOLD
+from discode.explain.effects import pairs_to_explain
 from discode.files import replacing
+from discode.judge import load
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics.registry import asks_judge, find_metric
-from discode.pairs import Pair
 from discode.paper.published import PAPER_TABLES, published_cells
-from discode.paper.run_tables import published_table, render_table
+from discode.paper.run_tables import plot_runs, published_table, render_table
 
 _NAMES = "Name and options as discode bench list has them."
 Data = Annotated[Path, typer.Option(help="The benchmark's folder, or a folder of such folders.")]
@@ -61,28 +59,38 @@ RunOutput = Annotated[
         "second run adds to it, or resumes.",
     ),
 ]  # fmt: skip
+Runs = Annotated[
+    list[Path], typer.Argument(help="What discode bench run -o wrote; a folder is all of it.")
+]
+Form = Annotated[str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")]
 BENCHMARK_SPEC = "NAME[:KEY=VALUE,...]"
+BenchmarkName = Annotated[
+    str, typer.Option("--benchmark", "-b", metavar=BENCHMARK_SPEC, help=_NAMES)
+]
+Resamples = Annotated[int, typer.Option(help="Resamples of the intervals' bootstrap.")]
+Seed = Annotated[int, typer.Option(help="Random seed of the bootstrap.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="N images of each benchmark alone, always the same ones."),
+]
 
 app = typer.Typer(help="Benchmarks with human judgments.", no_args_is_help=True)
-
-
-@app.callback()
-def _root() -> None:
-    """Benchmarks with human judgments."""
 
 
 @app.command("list")
 def list_() -> None:
     """List the benchmarks, the options of their protocols, and what to fetch."""
     table = table_of("benchmark", "what it is")
-    for name, row in BENCHMARKS.items():
+    for name, row in BENCHMARKS.discover().items():
         table.add_row(name, escape(row.about))
     stdout.print(table)
     stdout.print("\nOptions follow a colon: -b foil:references=1,pairs=valid", highlight=False)
-    print_options({name: row.options for name, row in BENCHMARKS.items()})
+    print_options(
+        {name: row.options for name, row in BENCHMARKS.items()} | {"every benchmark": (LIMIT,)}
+    )
     for name, row in BENCHMARKS.items():
         stdout.print(f"\n{name}", style="bold", highlight=False)
-        _print_lines(f"  {line}" for line in _facts(row))
+        echo("\n".join(f"  {line}" for line in _facts(row)))
 
 
 def _facts(row: BenchmarkRow) -> list[str]:
@@ -94,11 +102,6 @@ def _facts(row: BenchmarkRow) -> list[str]:
         f"licence: {row.licence}",
         f"cite: {row.citation}",
     ]
-
-
-def _print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        stdout.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -119,21 +122,19 @@ def check(
 def metrics() -> None:
     """List the metrics of discode bench run, and the options that follow a colon."""
     table = table_of("metric", "needs", "what it is")
-    for row in METRICS.values():
-        table.add_row(row.name, ", ".join(sorted(row.needs)), escape(row.about))
+    for name, row in METRICS.discover().items():
+        table.add_row(name, ", ".join(sorted(row.needs)), escape(row.about))
     table.add_row("scorefile:PATH", "", "any metric's scores, from a file; NAME=scorefile:PATH")
     stdout.print(table)
     example = "-m clip-s:model=ORG/NAME -m mine=discode:sigma2=0.05"
     stdout.print(f"\nOptions follow a colon: {example}", highlight=False)
-    print_options({row.name: row.options for row in METRICS.values()})
+    print_options({name: row.options for name, row in METRICS.items()})
     stdout.print("\nJudges have the options that discode methods lists.", highlight=False)
 
 
 @app.command()
 def pairs(
-    benchmark: Annotated[
-        str, typer.Option("--benchmark", "-b", metavar=BENCHMARK_SPEC, help=_NAMES)
-    ],
+    benchmark: BenchmarkName,
     data: Data,
     references: Annotated[
         bool, typer.Option("--references/--no-references", help="Print the references, too.")
@@ -151,6 +152,7 @@ def pairs(
 
 
 @app.command()
+@with_model_options
 def run(
     benchmark: Annotated[
         list[str],
@@ -165,74 +167,84 @@ def run(
         ),
     ],
     output_: RunOutput = None,
+    limit: Limit = None,
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Leave out benchmarks that --data lacks.")
     ] = False,
     ties: Annotated[str, typer.Option(help="Ties of preferences: wrong or half.")] = "wrong",
-    resamples: Annotated[int, typer.Option(help="Resamples of the intervals' bootstrap.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Random seed of the bootstrap.")] = 0,
+    resamples: Resamples = 1000,
+    seed: Seed = 0,
     model: Model = None,
-    model_option: ModelOption = None,
-    prompt: Annotated[str | None, typer.Option(help="As for discode score.")] = None,
-    scale: Annotated[str | None, typer.Option(help="As for discode score.")] = None,
+    prompt: PromptName = None,
+    scale: ScaleName = None,
     store: Annotated[
         Path | None, typer.Option(help="The judge's readings; default: with --output.")
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Say what the judge's server would be sent; send nothing."),
-    ] = False,
-    threads: Threads = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    base_url: BaseUrl = None,
+    dry_run: DryRun = False,
+    *,
+    options: dict[str, Any],
 ) -> None:  # fmt: skip
     """Score benchmarks with metrics, and print them beside the paper's numbers."""
     protocol, labels = AgreementProtocol(ties, resamples, seed), label_metrics(metric)
-    options = model_options(
-        model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
-    )
     _check_metrics(labels.values(), model, options)
     if dry_run:
         check_served(model)
-    out, folder = _output(output_, several=len(set(benchmark)) > 1)
-    loaded = _load(list(dict.fromkeys(benchmark)), data, skip_missing)
-    planned = [_plan(each, protocol, out, folder) for each in loaded]
-    _print_notes(loaded)
+    out, is_folder = _output(output_, several=len(set(benchmark)) > 1)
+    specs = list(dict.fromkeys(benchmark))
+    loaded = _load(specs if limit is None else limited(specs, limit), data, skip_missing)
+    paths = [out and (out / f"{each.name}.json" if is_folder else out) for each in loaded]
+    logs = [
+        _read_log(each, path, protocol) if path and path.exists() else None
+        for each, path in zip(loaded, paths, strict=True)
+    ]
+    for each in loaded:
+        for text in (*each.notes, *unknown_versions(each)):
+            output.note(f"{each.name}: {text}" if len(loaded) > 1 else text, "dim")
     factory = MetricFactory(model, options, prompt, scale)
     if dry_run:
-        place = store or (out and store_beside(out))
-        _print_estimate(factory, [pairs_to_judge(each, labels) for each in loaded], place)
+        pairs = [pair for each in loaded for pair in pairs_to_judge(each, labels)]
+        if not pairs:
+            raise InputError("--dry-run: no pair of these metrics and benchmarks asks the model")
+        print_estimate(factory.open_judge(), [pairs], store or (out and store_beside(out)))
         return
-    if folder is not None:
-        output.make_folder(folder)
-    default_store = None if out is None else store_beside(out)
-    factory = replace(factory, store=store, default_store=default_store)
-    _report(_run(planned, labels, factory, protocol), labels)
+    if out is not None and is_folder:
+        output.make_folder(out)
+    factory = replace(factory, store=store, default_store=out and store_beside(out))
+    _run_all(list(zip(loaded, paths, logs, strict=True)), labels, factory, protocol)
 
 
-@dataclass(frozen=True)
-class PlannedRun:
-    """A benchmark to run, where its log is kept, and the log of an earlier run."""
+def limited(specs: Sequence[str], limit: int) -> list[str]:
+    """Return benchmarks with ``--limit`` among their options.
 
-    benchmark: Benchmark
-    out: Path | None
-    earlier: RunLog | None
-
-
-@dataclass
-class RunOutcome:
-    """What became of planned runs.
-
-    Attributes:
-        logs: Benchmark to its log.
-        problems: Metric and reason to the benchmarks that it could not be run on at all.
-        stopped: Why the model reads nothing more; empty if it read everything.
+    >>> limited(["mceval", "foil:references=1"], 40)
+    ['mceval:limit=40', 'foil:references=1,limit=40']
     """
+    return [f"{spec}{',' if ':' in spec else ':'}{LIMIT.name}={limit}" for spec in specs]
 
-    logs: dict[str, RunLog]
-    problems: dict[tuple[str, str], list[str]]
-    stopped: str = ""
+
+def _run_all(
+    planned: Sequence[tuple[Benchmark, Path | None, RunLog | None]],
+    labels: Mapping[str, str],
+    factory: MetricFactory,
+    protocol: AgreementProtocol,
+) -> None:
+    """Run benchmarks, each with the path of its log and the log of an earlier run; report."""
+    logs: dict[str, RunLog] = {}
+    problems: dict[tuple[str, str], list[str]] = {}
+    stopped = ""
+    for each, path, log in planned:
+        try:
+            reasons = _run(each, labels, factory, protocol, log, path, logs)
+        except StoppedError as error:
+            readings = factory.judge.store
+            where = "nothing was kept: give --output or --store"
+            if readings is not None:
+                where = f"readings are kept in {readings.path}: run again to go on"
+            stopped = f"stopped at {each.name}: {error.reason}; {where}"
+            break
+        for problem in reasons.items():
+            problems.setdefault(problem, []).append(each.name)
+    _report(logs, problems, stopped, labels)
 
 
 def _check_metrics(specs: Collection[str], model: str | None, options: Mapping[str, Any]) -> None:
@@ -247,35 +259,40 @@ def _check_metrics(specs: Collection[str], model: str | None, options: Mapping[s
         raise InputError(f"{unused[0]} is for the judge, and none of these metrics asks it")
 
 
-def _output(typed: str | None, *, several: bool) -> tuple[Path | None, Path | None]:
-    """Return the path of --output, and the same again where it is a folder."""
+def _output(typed: str | None, *, several: bool) -> tuple[Path | None, bool]:
+    """Return the path of --output, and whether it is a folder."""
     if typed is None:
-        return None, None
+        return None, False
     out = Path(typed)
     if typed.endswith(("/", os.sep)) or out.is_dir():
-        return out, out
+        return out, True
     if several and (out.exists() or out.suffix == ".json"):
         raise InputError(f"--output {typed}: several benchmarks have a log each; give a folder/")
     if not several:
         output.check_writable(out)
-    return out, (out if several else None)
+    return out, several
 
 
 def _load(specs: list[str], data: Path, skip_missing: bool) -> list[Benchmark]:
     """Load benchmarks; raise, or name them and go on, where some are not in ``data``."""
     chosen = [find_benchmark(spec) for spec in specs]
     names = [row.name for row, _ in chosen]
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"-b {repeated[0]} is given twice; run it once with each of its options")
+    if len({*names}) < len(names):
+        repeated = max(names, key=names.count)
+        raise InputError(f"-b {repeated} is given twice; run it once with each of its options")
     loaded: list[Benchmark] = []
     missing: dict[str, str] = {}
     for row, options in chosen:
+        folder = find_folder(row, data)
         try:
-            loaded.append(row.load(find_folder(row, data), options))
+            loaded.append(row.read(folder, options))
         except InputError as error:
-            if not _is_missing(row, data):
-                raise
-            missing[row.name] = str(error)
+            try:
+                row.find_files(folder)
+            except InputError:
+                missing[row.name] = str(error)
+            else:
+                raise  # all files are there, and one is damaged
     if missing and not skip_missing:
         hint = f"missing: {', '.join(missing)} (--skip-missing leaves them out). "
         raise InputError((hint if len(names) > 1 else "") + ". ".join(missing.values()))
@@ -286,123 +303,79 @@ def _load(specs: list[str], data: Path, skip_missing: bool) -> list[Benchmark]:
     return loaded
 
 
-def _print_notes(loaded: Sequence[Benchmark]) -> None:
-    for each in loaded:
-        for text in (*each.notes, *unknown_versions(each)):
-            output.note(f"{each.name}: {text}" if len(loaded) > 1 else text, "dim")
-
-
-def _is_missing(row: BenchmarkRow, data: Path) -> bool:
-    """Return whether a benchmark's files are not all there; what is there may be damaged."""
-    try:
-        row.find_files(find_folder(row, data))
-    except InputError:
-        return True
-    return False
-
-
-def _plan(
-    benchmark: Benchmark, protocol: AgreementProtocol, out: Path | None, folder: Path | None
-) -> PlannedRun:
-    """Return a run with the log that is kept of it, if any; raise where that is of another run."""
-    path = out if folder is None else folder / f"{benchmark.name}.json"
-    if path is None or not path.exists():
-        return PlannedRun(benchmark, path, None)
-    earlier = RunLog.load(path)
-    if not earlier.same_questions(RunLog.begin(benchmark, protocol, {})):
+def _read_log(benchmark: Benchmark, path: Path, protocol: AgreementProtocol) -> RunLog:
+    """Return the log that is kept of a run; raise where it is of another run."""
+    log = RunLog.load(path)
+    if not log.same_questions(RunLog.begin(benchmark, protocol, {})):
         raise InputError(
-            f"{path} is a run of {earlier.benchmark} with other data or options; give another file"
+            f"{path} is a run of {log.benchmark} with other data or options; give another file"
         )
-    return PlannedRun(benchmark, path, earlier)
-
-
-def _print_estimate(
-    factory: MetricFactory, asked: Sequence[Sequence[Pair]], store: Path | None
-) -> None:
-    pairs = [pair for each in asked for pair in each]
-    if not pairs:
-        raise InputError("--dry-run: no pair of these metrics and benchmarks asks the model")
-    print_estimate(factory.open_judge(), [pairs], store)
+    return log
 
 
 def _run(
-    planned: Sequence[PlannedRun],
+    benchmark: Benchmark,
     labels: Mapping[str, str],
     factory: MetricFactory,
     protocol: AgreementProtocol,
-) -> RunOutcome:
-    """Run benchmarks one after the other; a log is kept after each metric."""
-    outcome = RunOutcome({}, {})
+    earlier: RunLog | None,
+    path: Path | None,
+    logs: dict[str, RunLog],
+) -> dict[str, str]:
+    """Run a benchmark, keep its log after each metric, and return why metrics could not be run."""
+
+    def save(log: RunLog) -> None:
+        logs[log.benchmark] = log
+        if path is not None and log.results:
+            log.save(path)
+
     with output.progress() as bar:
-        for plan in planned:
-            name = plan.benchmark.name
-            tasks: dict[str, TaskID] = {}
-
-            def progress(
-                label: str, step: int, total: int, tasks: dict[str, TaskID] = tasks
-            ) -> None:
-                if label not in tasks:
-                    tasks[label] = bar.add_task(label, total=total)
-                bar.advance(tasks[label], step)
-
-            def save(log: RunLog, plan: PlannedRun = plan) -> None:
-                outcome.logs[log.benchmark] = log
-                if plan.out is not None and log.results:
-                    log.save(plan.out)
-
-            try:
-                log, problems = run_metrics(
-                    plan.benchmark, labels, factory, protocol, earlier=plan.earlier, save=save,
-                    progress=progress,
-                )  # fmt: skip
-            except StoppedError as error:
-                readings = factory.judge.store
-                where = (
-                    "nothing was kept: give --output or --store"
-                    if readings is None
-                    else f"readings are kept in {readings.path}: run again to go on"
-                )
-                outcome.stopped = f"stopped at {name}: {error.reason}; {where}"
-                break
-            save(log)
-            for label, why in problems.items():
-                outcome.problems.setdefault((label, why), []).append(name)
-    return outcome
+        log, problems = run_metrics(
+            benchmark, labels, factory, protocol, earlier=earlier, save=save,
+            progress=output.labelled_progress(bar),
+        )  # fmt: skip
+    save(log)
+    return {label: str(error) for label, error in problems.items()}
 
 
-def _report(outcome: RunOutcome, labels: Mapping[str, str]) -> None:
+def _report(
+    logs: Mapping[str, RunLog],
+    problems: Mapping[tuple[str, str], Sequence[str]],
+    stopped: str,
+    labels: Mapping[str, str],
+) -> None:
     """Print the table and what failed; exit with 2 without any result, with 1 if some failed."""
     wanted: dict[str, RunLog] = {}
-    for name, log in outcome.logs.items():
+    for name, log in logs.items():
         results = {label: log.results[label] for label in labels if label in log.results}
         if results:
             wanted[name] = replace(log, results=results)
-    several = len(outcome.logs) > 1
     if wanted:
-        stdout.print(
-            render_table(wanted, intervals=True), markup=False, highlight=False, soft_wrap=True
-        )
+        echo(render_table(wanted, intervals=True))
+    some_failed = bool(problems)
     for name, log in wanted.items():
         for label, result in log.results.items():
-            failed = f", {len(result.failures)} pairs failed" if result.failures else ""
-            if lacking := len(result.errors) - len(result.failures):
+            failures, signature = result.failures, str(result.signature)
+            some_failed |= bool(failures)
+            failed = f", {len(failures)} pairs failed" if failures else ""
+            if lacking := len(result.errors) - len(failures):
                 failed += f", {lacking} pairs without references left out"
             rate = result.measures["ties"].value
             ties = "no scores" if math.isnan(rate) else f"{100 * rate:.1f} % ties"
-            prefix = f"{name}: " if several else ""
+            prefix = f"{name}: " if len(logs) > 1 else ""
             output.note(f"{prefix}{label}: {ties}{failed}, {result.seconds:.1f} s")
-            output.note(str(result.signature), "dim")
-            for reason in [*result.failures.values()][:1]:
+            output.note(signature, "dim")
+            for reason in [*failures.values()][:1]:
                 output.note(f"  such as: {reason}", "red")
-    for (label, why), names in outcome.problems.items():
-        everywhere = len(names) == len(outcome.logs)
+    for (label, why), names in problems.items():
+        everywhere = len(names) == len(logs)
         output.note(f"{'' if everywhere else ', '.join(names) + ': '}{label}: {why}", "red")
-    if outcome.stopped:
-        output.note(outcome.stopped, "red")
+    if stopped:
+        output.note(stopped, "red")
         raise typer.Exit(1)
     if not wanted:
         raise typer.Exit(2)
-    if outcome.problems or any(r.failures for log in wanted.values() for r in log.results.values()):
+    if some_failed:
         raise typer.Exit(1)
 
 
@@ -426,20 +399,62 @@ def read_runs(paths: Sequence[Path]) -> dict[str, RunLog]:
     }
 
 
+@app.command("explain")
+@with_model_options
+def explain_(
+    benchmark: BenchmarkName,
+    data: Data,
+    limit: Limit = None,
+    threshold: Threshold = THRESHOLD,
+    resamples: Resamples = 1000,
+    seed: Seed = 0,
+    form: Form = "text",
+    model: Model = None,
+    method: MethodName = "discode",
+    prompt: PromptName = None,
+    scale: ScaleName = None,
+    store: StoreFile = None,
+    dry_run: DryRun = False,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Measure on foil how often discode explain blames the wrong word, and right ones."""
+    lookup(TABLE_FORMATS, form, "format")
+    protocol = AgreementProtocol(resamples=resamples, seed=seed)
+    if dry_run:
+        check_served(model)
+    loaded = load_benchmark(benchmark if limit is None else limited([benchmark], limit)[0], data)
+    for text in loaded.notes:
+        output.note(text, "dim")
+    kept = None if dry_run else store
+    judge = load(model, method=method, prompt=prompt, scale=scale, store=kept, **options)
+    asked = pairs_to_explain(loaded.bare_pairs()[0])
+    if dry_run:
+        print_estimate(judge, [asked], store)
+        return
+    with output.row_progress(RowCount(len(asked))) as progress:
+        found = measure_localisation(judge, loaded, protocol, threshold, progress)
+    rows = [
+        ("wrong word blamed first", found.first.times(100), 100 * found.chance, str(found.wrong)),
+        ("wrong word marked", found.marked.times(100), None, str(found.wrong)),
+        ("right captions with a marked word", found.suspected.times(100), None, str(found.right)),
+    ]
+    echo(write_table(CellTable(("", "%", "chance", "captions"), rows, digits=1), form))
+    output.note(f"intervals of 95 % by {resamples} resamples of images, seed {seed}")
+    output.note(str(found.signature), "dim")
+    for name, reason in [*found.errors.items()][:1]:
+        left_out = count_of(len(found.errors), "caption")
+        output.note(f"{left_out} left out, such as {name}: {reason}", "red")
+        raise typer.Exit(1)
+
+
 @app.command("table")
 def table_(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(help="What discode bench run -o wrote; a folder is all of it."),
-    ],
-    form: Annotated[
-        str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")
-    ] = "text",
+    runs: Runs,
+    form: Form = "text",
     intervals: Annotated[bool, typer.Option("--intervals", help="With 95 % intervals.")] = False,
 ) -> None:
     """Print runs in the paper's layout, its numbers and the difference beside ours."""
-    if form not in TABLE_FORMATS:
-        raise InputError(f"--format {form} is not allowed; give one of {', '.join(TABLE_FORMATS)}")
     echo(render_table(read_runs(runs), form, intervals=intervals))
 
 
@@ -448,9 +463,7 @@ def published(
     table: Annotated[
         str | None, typer.Argument(help="Its label in the paper's source; none: list them.")
     ] = None,
-    form: Annotated[
-        str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")
-    ] = "text",
+    form: Form = "text",
 ) -> None:
     """Print a table of the paper, or list them."""
     if table is not None:
@@ -471,7 +484,7 @@ def fetch_help(benchmark: Annotated[str, typer.Argument(help=_NAMES)]) -> None:
         lines.append(f"folder: --data itself, or below it {' or '.join(row.folders)}")
         places = ", ".join(place or "the folder itself" for place in row.image_folders)
         lines.append(f"images, sought from there: {places}")
-    _print_lines([*lines, *(["", row.help] if row.help else [])])
+    echo("\n".join([*lines, *(["", row.help] if row.help else [])]))
     if row.files:
         stdout.print("\ndiscode bench check --data FOLDER says whether they are complete.")
 
@@ -495,15 +508,10 @@ def join_composite_(
 
 @app.command()
 def plot(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(help="What discode bench run -o wrote; a folder is all of it."),
-    ],
+    runs: Runs,
     out: Annotated[Path, typer.Option("--output", "-o", help=".png, .svg or .pdf.")],
 ) -> None:
     """Plot runs: one panel per benchmark, one line per metric, with intervals."""
-    from discode.paper.run_tables import plot_runs
-
     output.check_writable(out)
     plot_runs(read_runs(runs), out)
-    stderr.print(f"written to {out}", style="dim", markup=False, soft_wrap=True)
+    output.note(f"written to {out}", "dim")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from discode.bench.compare import compare_metrics
+from discode.bench.compare import MetricComparison, compare_metrics, note_few_images
 from discode.bench.figures import check_plot, plot_systems
+from discode.bench.layout import TABLE_FORMATS, CellTable, write_table
 from discode.bench.runlog import RunLog
 from discode.bench.systems import (
     RESAMPLES,
@@ -22,12 +23,14 @@ from discode.bench.systems import (
     join_systems,
     label_systems,
 )
+from discode.bulk.chunks import MANIFEST
 from discode.cli import output
-from discode.errors import InputError
+from discode.errors import InputError, lookup
 from discode.paper.run_tables import MEASURE_SYMBOLS
 
-FEW_IMAGES = 30
-"""Below this an interval is too narrow; :func:`compare_systems` says by how much."""
+MethodOfFiles = Annotated[
+    str | None, typer.Option("--method", "-m", help="Method, of score files with several.")
+]
 
 
 def compare(
@@ -39,9 +42,7 @@ def compare(
             "discode bench run -o wrote, and two or more of its metrics (default: all).",
         ),
     ],
-    method: Annotated[
-        str | None, typer.Option("--method", "-m", help="Method, of score files with several.")
-    ] = None,
+    method: MethodOfFiles = None,
     column: Annotated[
         str | None, typer.Option(help="Column of score files to compare; default: score.")
     ] = None,
@@ -66,16 +67,34 @@ def compare(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    form: Annotated[
+        str, typer.Option("--format", "-f", help=f"{', '.join(TABLE_FORMATS)}: of the tables.")
+    ] = "text",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
 ) -> None:
     """Say whether captioner A beats B by scores of the same images, or metric A beats B in a run.
 
     Difference, interval, p and effect; Holm's p and groups over many.
     """
+    lookup(TABLE_FORMATS, form, "format")
+    if as_json and form != "text":
+        raise InputError(f"give either --json or --format {form}, not both")
     if _is_run(Path(what[0])):
         _refuse("score files", method=method, column=column, by=by, plot=plot)
         resamples = 1000 if resamples is None else resamples
-        _compare_run(Path(what[0]), what[1:], measure, swap or "images", resamples, seed, as_json)
+        log = RunLog.load(Path(what[0]))
+        swap = swap or "images"
+        done = compare_metrics(
+            log, what[1:], measure=measure, swap=swap, resamples=resamples, seed=seed
+        )
+        if as_json:
+            _print_json(done)
+            return
+        _print_metrics(
+            done, form,
+            f"{log.benchmark}; p by {resamples} permutations that swap {swap}; intervals by as "
+            f"many resamples of images; seed {seed}",
+        )  # fmt: skip
     else:
         _refuse("a run of discode bench run", measure=measure, swap=swap)
         if plot is not None:
@@ -83,7 +102,7 @@ def compare(
             output.check_writable(plot)
         joined = join_systems(label_systems(what), by=by, method=method, column=column or "score")
         resamples = RESAMPLES if resamples is None else resamples
-        _compare_files(joined, plot, resamples, seed, as_json)
+        _compare_files(joined, plot, resamples, seed, form, as_json)
 
 
 def _is_run(path: Path) -> bool:
@@ -97,6 +116,13 @@ def _is_run(path: Path) -> bool:
         return True  # which says that there is no such run
 
 
+def is_scores(path: Path) -> bool:
+    """Whether a path, or what is after NAME=, is called like a file of scores, or a folder."""
+    file = path if path.exists() else Path(str(path).rpartition("=")[2])
+    table = file.suffix.lower() in (".jsonl", ".csv", ".tsv", ".parquet", ".json")
+    return (file / MANIFEST).is_file() or (table and not _is_run(file))
+
+
 def _refuse(kind: str, **options: object) -> None:
     for name, value in options.items():
         if value is not None:
@@ -104,7 +130,7 @@ def _refuse(kind: str, **options: object) -> None:
 
 
 def _compare_files(
-    joined: JoinedScores, plot: Path | None, resamples: int, seed: int, as_json: bool
+    joined: JoinedScores, plot: Path | None, resamples: int, seed: int, form: str, as_json: bool
 ) -> None:
     done = compare_systems(joined, resamples=resamples, seed=seed)
     if plot is not None:
@@ -124,14 +150,22 @@ def _compare_files(
             seed=seed,
         )
         return
+    notes = explain_join(joined)
+    how = (
+        f"p by {resamples} permutations that swap images; intervals by as many resamples of "
+        f"images; d is the difference in standard deviations; seed {seed}"
+    )
     means = [
         (each.name, f"{each.mean:.4f}", _range(each.low, each.high, ".4f"), f"{each.rank}")
         for each in done.systems
     ]
-    output.print_columns(("system", "mean", "95 %", "rank"), means, (0,))
-    output.stdout.print()
+    _print_table(form, ("system", "mean", "95 %", "rank"), means, (0,))
+    output.echo("")
     _print_pairs(
         done,
+        form,
+        notes,
+        [how, *joined.signatures],
         {
             "A - B": lambda pair: f"{pair.difference:+.4f}",
             "95 %": lambda pair: _range(pair.low, pair.high, "+.4f"),
@@ -142,36 +176,21 @@ def _compare_files(
             "d": lambda pair: _number(pair.standardised, "+.2f"),
         },
     )
-    for line in explain_join(joined):
-        _print(line)
-    if done.images < FEW_IMAGES:
-        _print(f"with {done.images} images intervals are too narrow: score some dozens")
-    _print(
-        f"p by {resamples} permutations that swap images; intervals by as many resamples of "
-        f"images; d is the difference in standard deviations; seed {seed}"
-    )
-    for line in joined.signatures:
-        _print(line)
 
 
-def _compare_run(
-    run: Path,
-    metrics: list[str],
-    measure: str | None,
-    swap: str,
-    resamples: int,
-    seed: int,
-    as_json: bool,
-) -> None:
-    log = RunLog.load(run)
-    done = compare_metrics(log, metrics, measure=measure, swap=swap, resamples=resamples, seed=seed)
-    if as_json:
-        _print_json(done)
-        return
+def _print_metrics(done: MetricComparison, form: str, how: str) -> None:
+    notes = []
+    if done.left_out:
+        notes.append(f"{done.left_out} judgments left out: not every metric has a score for them")
+    if done.silent:
+        notes.append(f"without any score: {', '.join(done.silent)}")
     name = done.pairs[0].measure
     symbol = MEASURE_SYMBOLS.get(name, name)
     _print_pairs(
         done,
+        form,
+        notes,
+        [how],
         {
             f"A {symbol}": lambda pair: _number(pair.value_a, ".2f"),
             f"B {symbol}": lambda pair: _number(pair.value_b, ".2f"),
@@ -181,24 +200,38 @@ def _compare_run(
             "Holm's p": lambda pair: _number(pair.adjusted, ".4f"),
         },
     )
-    if done.left_out:
-        _print(f"{done.left_out} judgments left out: not every metric has a score for them")
-    if done.silent:
-        _print(f"without any score: {', '.join(done.silent)}")
-    _print(
-        f"{log.benchmark}; p by {resamples} permutations that swap {swap}; intervals by as many "
-        f"resamples of images; seed {seed}"
-    )
 
 
-def _print_pairs(done: Any, columns: Mapping[str, Callable[[Any], str]]) -> None:
+def _print_pairs(
+    done: Any,
+    form: str,
+    notes: Sequence[str],
+    how: Sequence[str],
+    columns: Mapping[str, Callable[[Any], str]],
+) -> None:
     """Print a row per pair of systems or metrics, which is better, and the groups that differ."""
-    rows = [(pair.a, pair.b, *(cell(pair) for cell in columns.values())) for pair in done.pairs]
-    output.print_columns(("A", "B", *columns), rows, (0, 1))
-    for pair in done.pairs if len(done.pairs) < 4 else ():
-        _print(f"{pair.verdict()} (5 %)")
+    verdicts = [f"{pair.verdict()} (5 %)" for pair in done.pairs if len(done.pairs) < 4]
     if len(done.pairs) > 1 and sum(map(len, done.groups)) > 1:
-        _print("groups that differ: " + " > ".join(", ".join(group) for group in done.groups))
+        groups = " > ".join(", ".join(group) for group in done.groups)
+        verdicts.append(f"groups that differ: {groups}")
+    rows = [(pair.a, pair.b, *(cell(pair) for cell in columns.values())) for pair in done.pairs]
+    lines = [*verdicts, *notes, *note_few_images(done.images), *how]
+    _print_table(form, ("A", "B", *columns), rows, (0, 1), lines)
+
+
+def _print_table(
+    form: str,
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    texts: Sequence[int],
+    notes: Sequence[str] = (),
+) -> None:
+    if form != "text":
+        output.echo(write_table(CellTable(titles, rows, notes=notes), form))
+        return
+    output.print_columns(titles, rows, texts)  # as wide as the terminal
+    for line in notes:
+        output.echo(line)
 
 
 def _print_json(done: Any, **more: Any) -> None:
@@ -217,7 +250,3 @@ def _range(low: float, high: float, form: str) -> str:
 def _to_json(row: Any) -> dict[str, Any]:
     """Return a row of numbers as JSON-ready data, with null for NaN."""
     return {key: None if value != value else value for key, value in asdict(row).items()}
-
-
-def _print(line: str) -> None:
-    output.stdout.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,14 +14,20 @@ import typer
 from discode.backends.served.parse_logprobs import readings_from_json
 from discode.bulk import Totals
 from discode.bulk.columns import ScoredRows
+from discode.bulk.tables import LINES_TO_TRUST
 from discode.cli import output
-from discode.decoders import get_decoder, without_prior
+from discode.decoders import SIDE_BY_SIDE, get_decoder, without_prior
 from discode.errors import InputError
-from discode.files import parse_json
+from discode.files import parse_json, reading
 from discode.judge import decode as decode_readings
-from discode.readings import Readings
+from discode.readings import Readings, ReadingsCollector
 from discode.readings.exchange import reading_from_row
 from discode.scales import Scale, get_scale
+
+BLOCK_ROWS = 4096
+"""Rows that are in memory at once."""
+FEW_ROWS = 8
+"""Rows among which a bad one is not searched further: each is parsed for itself."""
 
 
 def decode(
@@ -57,60 +66,78 @@ def decode(
     show: Annotated[bool, typer.Option("--show", help="Draw the first distributions.")] = False,
 ) -> None:
     """Turn log-probabilities of the answers into scores."""
-    decoders = {name: get_decoder(name) for name in method or ["discode"]}
-    output.check_output(out, file, show=show, as_json=as_json)
+    decoders = {name: get_decoder(name) for name in method or SIDE_BY_SIDE[-1:]}
+    if out is not None or show:
+        output.check_output(out, file, show=show, as_json=as_json)
     if missing not in ("nan", "spread"):
         raise InputError(f"--missing {missing} is not allowed; allowed: nan, spread")
     default = None if scale is None else get_scale(scale)
-    rows = _lines(file)
-    if not rows:
-        raise InputError(f"{file} is empty; give at least one row of log-probabilities")
+    source = None if str(file) == "-" else file.name
     places: Counter[int] = Counter()
-    readings = _all_at_once(rows, default) or _one_by_one(rows, default, missing, file, places)
+    totals, signatures = Totals(), dict[str, str]()
+    with output.open_scores(out, as_json=as_json, show=show) as write:
+        for ids, readings in read_blocks(read_lines(file), default, missing, file, places):
+            results = {
+                name: decode_readings(readings, decoder, missing=missing)
+                for name, decoder in decoders.items()
+            }
+            before = {
+                name: decode_readings(readings, without_prior(decoder))
+                for name, decoder in (decoders if show and not totals.rows else {}).items()
+            }
+            scored = ScoredRows.without_images(source, ids, results, totals.rows)
+            write(scored, before)
+            totals += Totals.of(scored)
+            signatures = {name: str(scores.signature) for name, scores in results.items()}
+        if not totals.rows:
+            raise InputError(f"{file} is empty; give at least one row of log-probabilities")
     if places:
         shown = [f"{place + 1} ({count}x)" for place, count in places.most_common(5)]
         output.note(f"answers found at token {', '.join(shown)}", "dim")
-    ids = [_id(row, place) for place, (_, row) in enumerate(rows)]
-    results = {
-        name: decode_readings(readings, decoder, missing=missing)
-        for name, decoder in decoders.items()
-    }
-    scored = ScoredRows.without_images(None if str(file) == "-" else file.name, ids, results)
-    before = {
-        name: decode_readings(readings, without_prior(decoder))
-        for name, decoder in (decoders if show else {}).items()
-    }
-    with output.open_scores(out, as_json=as_json, show=show) as write:
-        write(scored, before)
-    totals = Totals.of(scored)
-    output.report(totals, {name: str(scores.signature) for name, scores in results.items()})
-    if totals.failed:
-        raise typer.Exit(1)
+    output.report(totals, signatures)
 
 
-def _lines(file: Path) -> list[tuple[int, Any]]:
-    """Return (line number, row); where a line is not JSON, the row is the error.
+def read_lines(file: Path) -> Iterator[tuple[int, Any]]:
+    """Yield (line number, row); where a line is not JSON, the row is the error.
 
     A file that is JSON as a whole is one row, or a list of rows: a response may have line breaks.
     """
+    # "-" is standard input; bytes that are not UTF-8 become a mark instead of ending the run
+    source = 0 if str(file) == "-" else file
+    with reading(file), open(source, encoding="utf-8-sig", errors="replace") as handle:  # noqa: PTH123  # a descriptor has no Path
+        lines = ((n, line) for n, line in enumerate(handle, start=1) if line.strip())
+        first = list(islice(lines, LINES_TO_TRUST))
+        if first and (len(first) == 1 or _goes_on(first[0][1])):
+            first = [*first, *lines]
+            whole = _parse_json("".join(line for _, line in first))
+            if isinstance(whole, list | dict):
+                yield from enumerate([whole] if isinstance(whole, dict) else whole, start=1)
+                return
+        rows = [(number, _parse_json(line)) for number, line in first]
+        broken = all(isinstance(row, InputError) for _, row in rows)
+        if broken and any("\0" in line for _, line in first):
+            raise InputError(
+                f"{file} is not text; give log-probabilities as JSON, or as JSON lines"
+            )
+        yield from rows
+        for number, line in lines:
+            yield number, _parse_json(line)
+
+
+def _goes_on(line: str) -> bool:
+    """Whether a line is the beginning of JSON that the next lines may complete.
+
+    >>> _goes_on('{"id": [1,'), _goes_on('{"id": 1, log_probs'), _goes_on('{"id": 1}')
+    (True, False, False)
+    """
+    text = line.rstrip()  # a line break inside a text is an error of its own
     try:
-        # "-" is standard input; bytes that are not UTF-8 become a mark instead of ending the run
-        source = 0 if str(file) == "-" else file
-        with open(source, encoding="utf-8-sig", errors="replace") as handle:  # noqa: PTH123  # a descriptor has no Path
-            lines = [(n, line) for n, line in enumerate(handle, start=1) if line.strip()]
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
-    rows = [(number, _parse_json(line)) for number, line in lines]
-    if rows and (len(rows) == 1 or isinstance(rows[0][1], InputError)):
-        whole = _parse_json("".join(line for _, line in lines))
-        if isinstance(whole, list):
-            return list(enumerate(whole, start=1))
-        if isinstance(whole, dict):
-            return [(1, whole)]
-    broken = all(isinstance(row, InputError) for _, row in rows)
-    if broken and any("\0" in line for _, line in lines):
-        raise InputError(f"{file} is not text; give log-probabilities as JSON, or as JSON lines")
-    return rows
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error.pos == len(text)
+    except RecursionError:
+        pass
+    return False
 
 
 def _parse_json(text: str) -> Any:
@@ -121,75 +148,105 @@ def _parse_json(text: str) -> Any:
 
 
 def _id(row: Any, place: int) -> str:
-    for name in ("custom_id", "id"):  # OpenAI's batches have both
-        if isinstance(row, dict) and row.get(name) is not None:
-            return str(row[name])
-    return str(place)
+    fields = row if isinstance(row, dict) else {}
+    names = (fields.get(key) for key in ("custom_id", "id"))  # OpenAI's batches have both
+    return str(next((name for name in names if name is not None), place))
 
 
-def _all_at_once(rows: list[tuple[int, Any]], scale: Scale | None) -> Readings | None:
-    """Return the readings of a file of plain lists on one scale; None for any other file."""
-    use = scale or get_scale("ten")
-    for _, row in rows:
-        plain = isinstance(row, dict) and type(row.get("log_probs")) is list
-        if not plain or "scale" in row or len(row["log_probs"]) != len(use.answers):
-            return None
-    try:
-        return Readings.of([row["log_probs"] for _, row in rows], use)
-    except InputError:
-        return None  # some row is bad: look at each
+_Parts = list[tuple[Sequence[int], Readings | str]]
+"""Readings of some rows by their numbers, or why a row has none."""
 
 
-def _one_by_one(
-    rows: list[tuple[int, Any]],
+def read_blocks(
+    rows: Iterable[tuple[int, Any]],
     scale: Scale | None,
     missing: str,
     file: Path,
     places: Counter[int],
-) -> Readings:
-    """Return the readings of any file; where a row has none, NaN with the reason.
+) -> Iterator[tuple[list[str], Readings]]:
+    """Yield the ids and the readings of numbered rows, some at a time; all are on one scale.
 
     ``places`` counts which of an answer's tokens were read, where they had to be found.
     """
-    parsed = [_parse(row, number, scale, missing, places) for number, row in rows]
-    scales = list(dict.fromkeys(readings.scale for _, readings in parsed if readings is not None))
-    if len(scales) > 1:
-        raise InputError(
-            f"{file} mixes the scales {', '.join(s.name for s in scales)}: scores on different "
-            "scales do not compare; give each scale a file of its own"
-        )
-    use = scales[0] if scales else scale or get_scale("ten")
-    return Readings.concat(
-        use, [r if r is not None else Readings.failed(use, [why]) for why, r in parsed]
-    )
+    scales: dict[Scale, None] = {}
+    waiting: list[tuple[list[str], _Parts]] = []  # for a row that says what the scale is
+    left, start = iter(rows), 0
+    while block := list(islice(left, BLOCK_ROWS)):
+        parts = _parse_block(block, scale, missing, places)
+        waiting.append(([_id(row, start + i) for i, (_, row) in enumerate(block)], parts))
+        start += len(block)
+        scales |= dict.fromkeys(part.scale for _, part in parts if isinstance(part, Readings))
+        if len(scales) > 1:
+            raise InputError(
+                f"{file} mixes the scales {', '.join(s.name for s in scales)}: scores on different "
+                "scales do not compare; give each scale a file of its own"
+            )
+        for use in scales:
+            yield from (_on_scale(*each, use) for each in waiting)
+            waiting = []
+    yield from (_on_scale(*each, scale or get_scale("ten")) for each in waiting)
 
 
-def _parse(
-    row: Any, number: int, scale: Scale | None, missing: str, places: Counter[int]
-) -> tuple[str, Readings | None]:
-    """Return a reading, or why there is none."""
+def _on_scale(ids: list[str], parts: _Parts, scale: Scale) -> tuple[list[str], Readings]:
+    """Return the ids and the readings; where a row has none, NaN with the reason."""
+    collector = ReadingsCollector(scale, len(ids))
+    for numbers, part in parts:
+        collector.add(Readings.failed(scale, [part]) if isinstance(part, str) else part, numbers)
+    return ids, collector.readings()
+
+
+def _parse_block(
+    rows: Sequence[tuple[int, Any]], scale: Scale | None, missing: str, places: Counter[int]
+) -> _Parts:
+    """Parse rows: plain lists of log-probabilities together, all others one by one."""
+    use = scale or get_scale("ten")
+    plain = [i for i, (_, row) in enumerate(rows) if _is_plain(row, len(use.answers))]
+    parts: _Parts = list(_at_once(plain, rows, use))
+    for i in sorted({*range(len(rows))}.difference(*(numbers for numbers, _ in parts))):
+        number, row = rows[i]
+        try:
+            parts.append(([i], _parse(row, scale, missing, places)))
+        except (InputError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            parts.append(([i], f"line {number}: {error}"))
+    return parts
+
+
+def _is_plain(row: Any, answers: int) -> bool:
+    values = row.get("log_probs") if isinstance(row, dict) and "scale" not in row else None
+    return type(values) is list and len(values) == answers and not isinstance(values[0], dict)
+
+
+def _at_once(
+    numbers: Sequence[int], rows: Sequence[tuple[int, Any]], scale: Scale
+) -> Iterator[tuple[Sequence[int], Readings]]:
+    """Yield the readings of plain rows with their numbers, without a few around each bad one."""
     try:
-        if isinstance(row, InputError):
-            raise row
-        if not isinstance(row, dict):
-            raise InputError(f"not an object but {type(row).__name__}")
-        named = None if row.get("scale") is None else get_scale(str(row["scale"]))
-        if named is not None and scale is not None and named != scale:
-            raise InputError(f"the row is on scale {named.name!r}, --scale says {scale.name!r}")
-        return "", _reading(row, scale or named or get_scale("ten"), missing, places)
-    except (InputError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        return f"line {number}: {error}", None
+        if numbers:
+            yield numbers, Readings.of([rows[i][1]["log_probs"] for i in numbers], scale)
+    except InputError:
+        if (half := len(numbers) // 2) >= FEW_ROWS:
+            yield from _at_once(numbers[:half], rows, scale)
+            yield from _at_once(numbers[half:], rows, scale)
 
 
-def _reading(row: dict[str, Any], scale: Scale, missing: str, places: Counter[int]) -> Readings:
+def _parse(row: Any, scale: Scale | None, missing: str, places: Counter[int]) -> Readings:
+    """Return the reading of one row; raises where it has none."""
+    if isinstance(row, InputError):
+        raise row
+    if not isinstance(row, dict):
+        raise InputError(f"not an object but {type(row).__name__}")
+    named = None if row.get("scale") is None else get_scale(str(row["scale"]))
+    if named is not None and scale is not None and named != scale:
+        raise InputError(f"the row is on scale {named.name!r}, --scale says {scale.name!r}")
+    use = scale or named or get_scale("ten")
     if "answer_logp" in row:
-        return reading_from_row(row, scale)
-    parsed = readings_from_json(row.get("log_probs", row), scale, missing=missing)
+        return reading_from_row(row, use)
+    parsed = readings_from_json(row.get("log_probs", row), use, missing=missing)
     if parsed is not None:
-        readings = parsed.readings
-        places.update(place[0] for place in parsed.places if place is not None)
+        readings, positions = parsed
+        places.update(position[0] for position in positions if position is not None)
     elif "log_probs" in row:
-        readings = Readings.of(row["log_probs"], scale, missing=missing)
+        readings = Readings.of(row["log_probs"], use, missing=missing)
     else:
         raise InputError(f"no log_probs; the row has: {', '.join(map(str, row)) or 'nothing'}")
     if len(readings) != 1:

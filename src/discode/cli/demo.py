@@ -1,9 +1,9 @@
-"""discode demo: the embedded model judges eight images, before and after the prior."""
+"""discode demo: the embedded model judges eight images; raw, smoothing and discode of each."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from discode.cli import output
 from discode.cli.model_options import model_options
-from discode.decoders import get_decoder
+from discode.decoders import SIDE_BY_SIDE, get_decoder
 from discode.errors import MissingExtraError, require
 from discode.files import read_rows, replacing
 from discode.images import demo_path, open_image
@@ -23,10 +23,15 @@ from discode.judge import load
 from discode.pairs import Pair
 from discode.scores import Scores
 
-COMPARED = ("raw", "discode", "full-prior")
 KINDS = ("good", "middling", "wrong")
 ACROSS = 4
-INK, PALE, GREY, RED = "#2f3437", "#98a2ab", "#a9b4bf", "#d1495b"
+INK, PALE = "#2f3437", "#98a2ab"
+STYLES = (
+    ("raw", INK, "", 0),
+    ("smoothing", "#8d99a5", "token probabilities: raw is their peak, smoothing their mean", -1),
+    ("discode", "#d1495b", "with the prior: discode is their mean", 1),
+)
+"""Method, its colour, what its bars are called, and on which side of a tick they stand."""
 
 
 def demo(
@@ -36,7 +41,7 @@ def demo(
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Cores to use; default: all.")] = None,
 ) -> None:
-    """Judge captions of eight images with the embedded model, and draw what the prior does."""
+    """Judge captions of eight images with the embedded model: raw, smoothing, discode."""
     out = typed or Path("demo.png")
     output.check_writable(out)
     if typed is not None:
@@ -44,10 +49,10 @@ def demo(
     pairs = demo_pairs()
     judge = load("embedded", **model_options(None, threads=threads))
     readings = judge.read(pairs)
-    results = {name: judge.decode(pairs, readings, get_decoder(name)) for name in COMPARED}
-    table = output.table_of("image", "caption", "meant as", *COMPARED, texts=range(3))
+    results = {name: judge.decode(pairs, readings, get_decoder(name)) for name in SIDE_BY_SIDE}
+    table = output.table_of("image", "caption", "meant as", *SIDE_BY_SIDE, texts=range(3))
     for i, pair in enumerate(pairs):
-        values = [output.format_score(results[name].value[i]) for name in COMPARED]
+        values = [output.format_score(results[name].value[i]) for name in SIDE_BY_SIDE]
         name = Path(str(pair.image)).stem
         if i and pair.image == pairs[i - 1].image:
             name = ""
@@ -119,33 +124,34 @@ def draw_chart(out: Path, pairs: Sequence[Pair], results: dict[str, Scores], who
         above.set_axis_off()
         for axis, kind in zip(below, KINDS, strict=True):
             i = first[image, kind]
-            draw_panel(axis, pairs[i].caption, results["discode"], results["full-prior"], i)
+            draw_panel(axis, pairs[i].caption, results, i)
             axis.tick_params(labelbottom=kind == KINDS[-1])
             if column == 0:
                 axis.set_ylabel(kind, fontsize=12, fontweight="bold", color=INK, labelpad=8)
     handles, names = axes[1][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=2, frameon=False, fontsize=12)
+    figure.legend(handles, names, loc="outside upper center", ncols=3, frameon=False, fontsize=12)
     figure.supxlabel(f"probability of each rating; {who}", fontsize=9, color=PALE)
     with replacing(out) as temp:
         figure.savefig(temp, dpi=110, format="png")
 
 
-def draw_panel(axis: Any, caption: str, before: Scores, after: Scores, i: int) -> None:
-    """Draw one caption's distribution before and after the prior, and both scores."""
-    ticks = range(len(before.answers))
-    edge = 0.98 if after.value[i] < 0.6 else 0.42  # the scores are written where the bars are low
-    for side, scores, colour, name in (
-        (-1, before, GREY, "token probabilities"),
-        (1, after, RED, "with the full prior"),
-    ):
-        places = [tick + 0.2 * side for tick in ticks]
-        axis.bar(places, np.asarray(scores.distribution)[i], 0.4, color=colour, label=name)
+def draw_panel(axis: Any, caption: str, results: Mapping[str, Scores], i: int) -> None:
+    """Draw the three scores of a caption, and the distributions whose means two of them are."""
+    answers = results["discode"].answers
+    ticks = range(len(answers))
+    # The scores are written where the bars are low.
+    edge, align = (0.98, "right") if results["discode"].value[i] < 0.6 else (0.02, "left")
+    for line, (name, colour, bar, side) in enumerate(STYLES):
+        scores = results[name]
+        if bar:
+            places = [tick + 0.2 * side for tick in ticks]
+            axis.bar(places, np.asarray(scores.distribution)[i], 0.4, color=colour, label=bar)
         axis.text(
-            edge - 0.12 * (1 - side), 0.95, f"{scores.value[i]:.2f}", transform=axis.transAxes,
-            ha="right", va="top", fontsize=13, fontweight="bold", color=colour,
+            edge, 0.95 - 0.2 * line, f"{name} {scores.value[i]:.2f}", transform=axis.transAxes,
+            ha=align, va="top", fontsize=10, fontweight="bold", color=colour,
         )  # fmt: skip
     axis.set_title(balanced(caption), fontsize=9, color=INK, linespacing=1.3)
-    axis.set_xticks(list(ticks), [f"0.{answer}" for answer in before.answers])
+    axis.set_xticks(list(ticks), [f"0.{answer}" for answer in answers])
     axis.set_yticks([])
     axis.set_ylim(0, 1)
     axis.tick_params(color=PALE, labelcolor=INK, labelsize=8, length=2)

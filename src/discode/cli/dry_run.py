@@ -11,7 +11,7 @@ from discode.cli import output
 from discode.errors import DiscodeError, InputError
 from discode.images import image_digest
 from discode.judge import Judge
-from discode.pairs import Pair
+from discode.pairs import Pair, share_images
 from discode.readings.store import PairKey, ReadingStore
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ def print_estimate(
     judge: Judge,
     chunks: Iterable[Sequence[Pair | None]],
     store: Path | None,
+    *,
+    may_be_empty: bool = False,
 ) -> None:
     """Print what scoring would send and cost; nothing is sent, and nothing is written.
 
@@ -39,7 +41,7 @@ def print_estimate(
     from discode.backends.served.backend import Served
     from discode.backends.served.estimate import Estimate
 
-    backend, asked, on = judge.backend, judge.prompt, judge.scale
+    backend, prompt, on = judge.backend, judge.prompt, judge.scale
     if not isinstance(backend, Served):
         raise InputError(NOT_SERVED)
     in_store: set[PairKey] = set()
@@ -47,20 +49,24 @@ def print_estimate(
         with ReadingStore(store, create=False) as readings:
             # Which revision the server has would take a request to find out: any counts.
             for ask, _ in readings.run_keys():
-                same_prompt = ask.prompt in (asked.free, asked.with_references)
+                same_prompt = ask.prompt in (prompt.free, prompt.with_references)
                 if ask.identity.model == backend.model and ask.scale == on and same_prompt:
                     for items, _ in readings.batches(ask):
                         in_store.update(items)
     estimate, total, known = Estimate(0, 0, 0, 0, 0), 0, 0
     for chunk in chunks:
-        pairs = [pair for pair in chunk if pair is not None]
+        asked = share_images([pair for pair in chunk if pair is not None])
+        pairs = [pair for pair in asked if not pair.problem]
         new = [pair for pair in pairs if not (in_store and _item(pair) in in_store)]
-        estimate += backend.estimate(new, asked, on)
+        estimate += backend.estimate(new, prompt, on)
         estimate += Estimate(0, 0, 0, 0, 0, len(chunk) - len(pairs))
         total, known = total + len(chunk), known + len(pairs) - len(new)
+    if not (total or may_be_empty):
+        raise InputError("the input holds no pairs")
     lines = [
-        f"{estimate.requests} requests to {backend.client.host}; before them {_first(backend)}",
-        f"{estimate.images} images, {estimate.bytes / 1e6:.1f} MB to send",
+        f"{estimate.requests} requests to {backend.hosts}; before them {_first(backend)}",
+        f"{estimate.images} images, {estimate.bytes / 1e6:.1f} MB to send; less to a server that "
+        "keeps images",
         f"about {estimate.read:,} tokens to read and {estimate.written:,} to write (images by "
         "OpenAI's rule; other models count otherwise)",
     ]
@@ -76,8 +82,10 @@ def print_estimate(
 
 def _first(backend: Served) -> str:
     """Return what is sent to find out what a server can do."""
-    trial = "one without an image, to find out what it can do"
-    return trial if backend.model.startswith("openai:") else f"one to /tokenize and {trial}"
+    openai = backend.model.startswith("openai:")
+    more = 3 * (not openai) + 2 * (backend.options.read != "generate")  # images, begun answers
+    trial = "one without an image" + (f" (and up to {more} more)" if more else "")
+    return f"{'' if openai else 'one to /tokenize and '}{trial}, to find out what it can do"
 
 
 def _item(pair: Pair) -> PairKey | None:

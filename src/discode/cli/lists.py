@@ -37,7 +37,7 @@ def print_options(declared: Mapping[str, tuple[Option, ...]]) -> None:
 def methods() -> None:
     """List the decoders, and the options that a method takes after a colon."""
     table = table_of("method", "what it is", "options it sets")
-    for name, method in METHODS.items():
+    for name, method in METHODS.discover().items():
         options_set = options_text(method.options).replace(",", ", ")  # lines break at blanks
         table.add_row(name, escape(method.about), escape(options_set))
     stdout.print(table)
@@ -65,7 +65,7 @@ def _check(name: str, revision: str | None) -> None:
 
     table = table_of("", "")
     table.show_header = False
-    for row in check_model(name, revision).rows():
+    for row in check_model(name, revision).items():
         table.add_row(*map(escape, row))
     table.columns[0].no_wrap = True
     stdout.print(table)
@@ -94,8 +94,12 @@ def models(
         _check(check, revision)
         return
     if options:
-        kinds = {f"{name}:": replace(kind, fixed=frozenset()) for name, kind in KINDS.items()}
-        print_options({name: kind.options() for name, kind in kinds.items()})
+        print_options(
+            {
+                f"{name}:": replace(kind, fixed=frozenset()).options()
+                for name, kind in KINDS.discover().items()
+            }
+        )
         return
     widest = max(len(row.hub) for row in CATALOG)
     stdout.print("GB: of the weights in bfloat16, and in 4 bit\n", highlight=False)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -45,9 +48,29 @@ BaseUrl = Annotated[
     str | None,
     typer.Option(
         rich_help_panel=PANEL,
-        help="-M base_url: where endpoint:NAME is, http://localhost:8000/v1.",
+        help="-M base_url: where endpoint:NAME is, http://localhost:8000/v1; several with commas.",
     ),
 ]
+_FLAGS = {"threads": Threads, "device": Device, "dtype": Dtype, "base_url": BaseUrl}
+
+
+def with_model_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the options that models share, joined in its argument ``options``."""
+
+    @functools.wraps(verb)
+    def joined(model_option: list[str] | None, **typed: Any) -> None:
+        flags = {name: typed.pop(name) for name in _FLAGS}
+        verb(**typed, options=model_options(model_option, **flags))
+
+    own = inspect.signature(verb, eval_str=True).parameters
+    parameters = [each for each in own.values() if each.name != "options"]
+    for name, kind in {"model_option": ModelOption, **_FLAGS}.items():
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, keyword, default=None, annotation=kind))
+    # Typer looks at both.
+    joined.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    joined.__annotations__ = {each.name: each.annotation for each in parameters}
+    return joined
 
 
 def model_options(typed: list[str] | None, **flags: object) -> dict[str, Any]:
@@ -57,7 +80,7 @@ def model_options(typed: list[str] | None, **flags: object) -> dict[str, Any]:
     {'device': 'cpu', 'top': '40'}
     """
     options: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
-    for name, value in parse_options(typed or (), "-M").items():
+    for name, value in (parse_options(typed, "-M") if typed else {}).items():
         if name in options and str(options[name]) != value:
             raise InputError(
                 f"{name} is given twice: --{name.replace('_', '-')} {options[name]} and -M "

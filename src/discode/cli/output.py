@@ -25,6 +25,7 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     Task,
+    TaskID,
     TimeRemainingColumn,
 )
 from rich.table import Table
@@ -34,8 +35,10 @@ from discode.bulk import Totals
 from discode.bulk.columns import ScoredRows
 from discode.bulk.counting import RowCount
 from discode.bulk.writers import JsonLinesWriter, ScoreWriter, open_writer, score_format
+from discode.decoders import SIDE_BY_SIDE
 from discode.errors import InputError, count_of
 from discode.files import remove_abandoned, replacing
+from discode.readings.store import ReadingStore
 from discode.scores import Scores
 
 # Control characters but tab and line feed, and what turns the direction of writing.
@@ -102,6 +105,18 @@ def progress(*, shown: bool = True) -> Progress:
     # Elsewhere than in a terminal, rich would end it with an empty line.
     disable = not (shown and stderr.is_terminal)
     return Progress(*columns, console=stderr, transient=True, disable=disable)
+
+
+def labelled_progress(bar: Progress) -> Callable[[str, int, int], None]:
+    """Return what shows in a bar how many of all pairs each label has done."""
+    tasks: dict[str, TaskID] = {}
+
+    def advance(label: str, total: int, step: int) -> None:
+        if label not in tasks:
+            tasks[label] = bar.add_task(label, total=total)
+        bar.advance(tasks[label], step)
+
+    return advance
 
 
 @contextmanager
@@ -336,6 +351,7 @@ class ScoreTable:
 
     def __init__(self) -> None:
         self._titles: list[str] = []
+        self._plain: list[str] = []  # columns of a reading beside those of the methods
         self._rows: list[list[str]] = []
         self._named = False  # whether images and captions are shown
         self._total = 0
@@ -345,8 +361,10 @@ class ScoreTable:
         if not self._total:
             self._named = any(caption is not None for caption in rows.captions)
             names = ("id", "image", "caption") if self._named else ("id",)
-            raw = () if "raw" in rows.scores else ("raw",)
-            self._titles = [*names, *raw, *rows.scores, "flags"]
+            # One default method is shown beside what it starts from.
+            plain = SIDE_BY_SIDE[:-1] if [*rows.scores] == [SIDE_BY_SIDE[-1]] else ("raw",)
+            self._plain = [name for name in plain if name not in rows.scores]
+            self._titles = [*names, *self._plain, *rows.scores, "flags"]
         for i in range(min(len(rows.ids), TABLE_ROWS - self._total)):
             self._add_row(rows, i)
         self._total += len(rows.ids)
@@ -356,9 +374,9 @@ class ScoreTable:
         if self._named:
             # A file's name tells images apart; its folder would push the scores off the screen.
             cells += [_file_name(rows, i), rows.captions[i] or ""]
-        if "raw" not in rows.scores:
-            raw = next(iter(rows.scores.values())).raw
-            cells.append("-" if raw is None else format_score(raw[i]))
+        first = next(iter(rows.scores.values()))
+        for values in (getattr(first, name) for name in self._plain):
+            cells.append("-" if values is None else format_score(values[i]))
         cells += [format_score(scores.value[i]) for scores in rows.scores.values()]
         marks = dict.fromkeys(
             name for scores in rows.scores.values() for name, on in scores.flags.items() if on[i]
@@ -420,21 +438,39 @@ def draw_charts(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
             stdout.print()
 
 
-def report(totals: Totals, signatures: Mapping[str, str]) -> None:
-    """Print what failed and each method's mean on standard error."""
+def report(
+    totals: Totals,
+    signatures: Mapping[str, str],
+    store: ReadingStore | None = None,
+    out: Path | None = None,
+    min_score: float | None = None,
+) -> None:
+    """Print on standard error what became of a run; exit with 1 if anything failed."""
+    if store is not None:
+        note(f"readings kept in {store.path}", "dim")
+        if store.damaged:
+            note(f"read again: {count_of(store.damaged, 'damaged reading')} in it", "yellow")
     for name, reason in totals.errors:
         where = "" if reason.startswith(name) else f"{name}: "
         note(f"failed: {where}{reason}", "red")
     if totals.failed > len(totals.errors):
         more = totals.failed - len(totals.errors)
         note(f"... and {more} more; --output or --json has every reason", "red")
+    items = count_of(totals.rows, "item")
     for method, counts in totals.methods.items():
         flags = ", ".join(f"{count} {name}" for name, count in counts.flags.items() if count)
-        mean = totals.mean(method)
-        items = count_of(totals.rows, "item")
-        line = f"{method}: {items}, mean {'nan' if math.isnan(mean) else f'{mean:.4f}'}"
+        scored = totals.rows - counts.failed
+        line = f"{method}: {items}, mean {counts.score_sum / scored if scored else math.nan:.4f}"
         note(line + (f" ({flags})" if flags else ""))
         if counts.bound is not None:
             worst = f"truncated rows may be wrong by up to {counts.bound:.4f} (column bound)"
             note(f"{method}: {worst}")
         note(signatures[method], "dim")
+    if out is not None:
+        note(f"scores written to {out}", "dim")
+        if min_score is not None:
+            below = totals.rows - totals.failed - totals.passed
+            passed = f"{totals.passed} pass {min_score}, {below} do not, {totals.failed} failed"
+            note(f"{passed}; what passes is in {out / 'passed'}")
+    if totals.failed:
+        raise typer.Exit(1)

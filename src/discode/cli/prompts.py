@@ -49,8 +49,8 @@ def prompts(
 
     A caption is put in as it would be: whatever looks like a control token is broken by a space.
     """
-    own, render, placed = _open(model, model_options(model_option))
-    wording = own if prompt is None else get_prompt(prompt)
+    usual, render, placed = _open(model, model_options(model_option))
+    wording = usual if prompt is None else get_prompt(prompt)
     kinds = [tuple(reference)] if reference else [(), ("{references}",)]
     shown = 0
     refused: list[InputError] = []
@@ -96,27 +96,29 @@ def _open(model: str | None, options: dict[str, Any]) -> tuple[Prompt, Render, s
     if kind.name == "Local":
         from discode.backends.local.check import open_vocabulary  # needs discode-eval[hf]
 
-        given = kind.check(options)
-        if other := sorted(given.keys() - {"revision"}):
+        checked_options = kind.check(options)
+        if other := sorted(checked_options.keys() - {"revision"}):
             raise InputError(f"{other[0]} changes nothing that is asked; leave it out")
-        vocabulary = open_vocabulary(name, given.get("revision"))
+        vocabulary = open_vocabulary(name, checked_options.get("revision"))
 
-        def in_template(asked: Prompt, scale: Scale, caption: str, given: Sequence[str]) -> str:
-            tokenized = vocabulary.tokenize_prompt(asked, scale, references=bool(given))
-            return vocabulary.chat(tokenized.render(caption, given))
+        def in_template(
+            asked: Prompt, scale: Scale, caption: str, references: Sequence[str]
+        ) -> str:
+            tokenized = vocabulary.tokenize_prompt(asked, scale, references=bool(references))
+            return vocabulary.chat(tokenized.render(caption, references))
 
         return FLEUR, in_template, ""
     backend = open_backend(model, options)
 
-    def checked(asked: Prompt, scale: Scale, caption: str, given: Sequence[str]) -> str:
+    def checked(asked: Prompt, scale: Scale, caption: str, references: Sequence[str]) -> str:
         backend.check(asked, scale)
-        if given and kind.name == "Embedded":
+        if references and kind.name == "Embedded":
             raise InputError("the embedded model takes no references")
-        return _plain(asked, scale, caption, given)
+        return _plain(asked, scale, caption, references)
 
     around = "the text after the image, in one message of the user; the server adds its template"
     return backend.prompt, checked, around if kind.name == "Served" else ""
 
 
-def _plain(asked: Prompt, scale: Scale, caption: str, given: Sequence[str]) -> str:
-    return asked.render(caption, given, scale)
+def _plain(asked: Prompt, scale: Scale, caption: str, references: Sequence[str]) -> str:
+    return asked.render(caption, references, scale)

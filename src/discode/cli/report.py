@@ -1,14 +1,16 @@
-"""discode report: run logs as one page, with an explorer of every item."""
+"""discode report: run logs, or score files, as one page with an explorer of every item."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from discode.bench.systems import RESAMPLES, join_systems, label_systems
 from discode.cli import output
 from discode.cli.bench import read_runs
+from discode.cli.compare import MethodOfFiles, is_scores
 from discode.cli.output import store_beside
 from discode.errors import InputError
 
@@ -16,13 +18,18 @@ from discode.errors import InputError
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="What discode bench run -o wrote; a folder is all of it."),
+        typer.Argument(
+            help="What discode bench run -o wrote; a folder is all of it. Or score files of "
+            "captioners, as for discode compare: FILE or NAME=FILE."
+        ),
     ],
     out: Annotated[Path, typer.Option("--output", "-o", help="The page, .html.")],
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="PATH", help="The benchmarks' folder: captions, references, images. Repeat."
+            metavar="PATH",
+            help="The benchmarks' folder: captions, references, images; or the captioners' images. "
+            "Repeat.",
         ),
     ] = None,
     store: Annotated[
@@ -37,39 +44,48 @@ def report(
     image_budget: Annotated[
         float, typer.Option(help="Megabytes that images may take; greatest disagreements first.")
     ] = 12.0,
+    method: MethodOfFiles = None,
     title: Annotated[str, typer.Option(help="Title of the page; default: the benchmarks.")] = "",
     resamples: Annotated[
-        int, typer.Option(help="Resamples of the tests that group the metrics.")
-    ] = 1000,
+        int | None,
+        typer.Option(
+            help=f"Resamples of the tests that group what is compared; default: 1000, for score "
+            f"files {RESAMPLES}."
+        ),
+    ] = None,
 ) -> None:
-    """Write one page about runs: tables, charts, and an explorer of items."""
-    from discode.report import write_report
+    """Write one page about runs, or captioners: tables, charts, and an explorer of items."""
+    from discode.report import write_captioners, write_report
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--output {out}: the report is a page; give a name that ends in .html")
-    if not 0 <= image_budget <= 1000:
-        raise InputError(f"--image-budget {image_budget:g} is not allowed; give 0 to 1000 (MB)")
-    if resamples < 100:
-        raise InputError(f"--resamples {resamples} is not allowed; give 100 or more")
-    for folder in data or []:
-        if not folder.exists():
-            raise InputError(f"--data {folder}: no such folder")
-    for path in store or []:
-        if not path.is_file():
-            raise InputError(f"--store {path}: no such file")
+    scored = [path for path in runs if is_scores(path)]
+    if scored and (len(scored) < len(runs) or store):
+        raise InputError("score files go with neither run logs nor --store; make a page of each")
+    if method is not None and not scored:
+        raise InputError("--method goes with score files; leave it out here")
+    if resamples is None:
+        resamples = RESAMPLES if scored else 1000
+    for option, value, low in (("image-budget", image_budget, 0), ("resamples", resamples, 100)):
+        if not low <= value <= 1e6:
+            raise InputError(f"--{option} {value:g} is not allowed; give {low} to 1000000")
+    for option, paths in (("data", data), ("store", store)):
+        for path in paths or []:
+            if not path.exists():
+                raise InputError(f"--{option} {path} does not exist")
     output.check_writable(out)
-    logs = read_runs(runs)
-    with output.stderr.status("reading") as status:
-        facts = write_report(
-            out,
-            logs,
-            data=data or [],
-            stores=store if store is not None else _stores_beside(runs),
-            title=title,
-            image_budget=round(image_budget * 2**20) if images else 0,
-            resamples=resamples,
-            progress=status.update,
-        )
+    options: dict[str, Any] = {
+        "data": data or [], "title": title, "resamples": resamples,
+        "image_budget": round(image_budget * 2**20) if images else 0,
+    }  # fmt: skip
+    if scored:
+        joined = join_systems(label_systems([*map(str, runs)]), method=method)
+        facts = write_captioners(out, joined, **options)
+    else:
+        logs = read_runs(runs)
+        stores = store if store is not None else _stores_beside(runs)
+        with output.stderr.status("reading") as status:
+            facts = write_report(out, logs, stores=stores, progress=status.update, **options)
     for text in facts.notes:
         output.note(text, "dim")
     size = out.stat().st_size / 2**20

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,22 +18,13 @@ from discode.bulk import RunPlan, Totals, find_inputs, plan_run, score_to_folder
 from discode.bulk.chunks import CHUNK_ROWS, PairChunk
 from discode.bulk.counting import RowCount, count_rows
 from discode.bulk.folder import store_in
-from discode.bulk.judging import Methods, ScoredChunk, by_method, score_chunks
+from discode.bulk.judging import Methods, by_method, judge_chunk
 from discode.bulk.plan import chunk_of, read_chunks, read_signatures
 from discode.cli import output
 from discode.cli.dry_run import check_served, print_estimate
-from discode.cli.model_options import (
-    PANEL,
-    BaseUrl,
-    Device,
-    Dtype,
-    Model,
-    ModelOption,
-    Threads,
-    model_options,
-)
-from discode.decoders import get_decoder, without_prior
-from discode.errors import InputError, StoppedError, count_of, lookup
+from discode.cli.model_options import PANEL, Model, with_model_options
+from discode.decoders import SIDE_BY_SIDE, get_decoder, without_prior
+from discode.errors import InputError, StoppedError, lookup
 from discode.judge import Judge, load
 from discode.pairs import make_pairs
 
@@ -69,8 +60,11 @@ References = Annotated[
 ]
 MethodNames = Annotated[
     list[str] | None,
-    _judge("--method", "-m", metavar="METHOD", help="Method or preset FILE.json; repeat."),
-]
+    _judge(
+        "--method", "-m", metavar="METHOD",
+        help="Method or preset FILE.json; repeat. Default: discode, with raw and smoothing beside.",
+    ),
+]  # fmt: skip
 ScaleName = Annotated[str | None, _judge("--scale", "-s", help="unit, ten, five, ...")]
 PromptName = Annotated[str | None, _judge(help="fleur, caption-last, or a text file of your own.")]
 BatchSize = Annotated[int | None, _judge(help="Pairs per batch; default: by the model.")]
@@ -105,6 +99,7 @@ Address = Annotated[str | None, _large(help='Address of the Ray cluster ("auto" 
 Workers = Annotated[int | None, _large(help="Models at once, with Ray.")]
 
 
+@with_model_options
 def score(
     image: ImageArgument = None,
     captions: Captions = None,
@@ -112,11 +107,6 @@ def score(
     images: Images = None,
     reference: References = None,
     model: Model = None,
-    model_option: ModelOption = None,
-    threads: Threads = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    base_url: BaseUrl = None,
     method: MethodNames = None,
     scale: ScaleName = None,
     prompt: PromptName = None,
@@ -133,14 +123,13 @@ def score(
     engine: Engine = None,
     address: Address = None,
     workers: Workers = None,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Score an image with captions, or files of pairs."""
     if dry_run:
         check_served(model)
-    methods = {name: get_decoder(name) for name in method or ["discode"]}
-    options = model_options(
-        model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
-    )
+    methods = {name: get_decoder(name) for name in method or SIDE_BY_SIDE[-1:]}
     # A model is opened for the decoder that needs the most of it.
     demanding = max(methods.values(), key=lambda decoder: len(decoder.requires))
     make = partial(
@@ -148,7 +137,7 @@ def score(
     )
     if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    _check_input(image, reference, source, images)
+    check_input(image, captions, reference, source, images)
     large = LargeRunOptions(shard, shard_size, form, min_score, engine, address, workers)
     if typed is None or not is_folder(typed):
         large.refuse("needs" if source else "goes with --input FILES and")
@@ -176,16 +165,23 @@ def is_folder(out: str) -> bool:
     return out.endswith(("/", os.sep)) or path.is_dir() or not (path.suffix or out == "-")
 
 
-def _check_input(
+def check_input(
     image: str | None,
-    references: Sequence[str] | None,
-    source: Sequence[Path] | None,
-    images: Path | None,
+    captions: Sequence[str] | None,
+    references: Sequence[str] | None = None,
+    source: Sequence[Path] | None = None,
+    images: Path | None = None,
 ) -> None:
+    """Raise where arguments do not go together."""
     if images is not None and not images.is_dir():
         raise InputError(f"--images {images} is not a folder")
     if source and (image is not None or references):
         raise InputError("give either an image and captions, or --input, not both")
+    if (file := next(filter(os.path.isfile, captions or ()), None)) is not None:  # a shell's *.jpg
+        raise InputError(
+            f"{file!r} is a file and not a caption; give one image and its captions "
+            "(discode score --input FILE takes several images)"
+        )
 
 
 @dataclass(frozen=True)
@@ -214,11 +210,6 @@ def _read(
         return Rows(itertools.chain.from_iterable(files), count_rows(inputs), inputs.files)
     if image is None or not captions:
         raise InputError("give an image and at least one caption, or --input FILE with pairs")
-    if (file := next(filter(os.path.isfile, captions), None)) is not None:  # a shell's *.jpg
-        raise InputError(
-            f"{file!r} is a file and not a caption; give one image and its captions, or several "
-            "images with theirs as --input FILE"
-        )
     path = image if images is None else str(images / image)
     chunk = chunk_of(make_pairs(path, captions, references or None), [image] * len(captions))
     return Rows(iter([chunk]), RowCount(len(captions)))
@@ -236,8 +227,9 @@ def _score_rows(
     dry_run: bool,
 ) -> None:
     """Score rows into a file, or on the screen; with ``dry_run`` print what would be sent."""
-    recording = (make.args[0] or "").removeprefix("recorded:").partition("#")[0]
-    output.check_output(out, *rows.files, store, Path(recording), show=show, as_json=as_json)
+    if out is not None or show:
+        recording = (make.args[0] or "").removeprefix("recorded:").partition("#")[0]
+        output.check_output(out, *rows.files, store, Path(recording), show=show, as_json=as_json)
     # What is not a table at all is found before a model is opened.
     chunks = itertools.chain(list(itertools.islice(rows.chunks, 1)), rows.chunks)
     beside = None if out is None else output.store_beside(out)
@@ -250,7 +242,7 @@ def _score_rows(
     totals, signatures = score_into(
         judge, methods, chunks, out, total=rows.total, as_json=as_json, show=show
     )
-    _finish(totals, signatures, judge, out)
+    output.report(totals, signatures, judge.store, out)
 
 
 def score_into(
@@ -264,53 +256,31 @@ def score_into(
     show: bool = False,
 ) -> tuple[Totals, Mapping[str, str]]:
     """Score chunks into a file or onto the screen; return the counts, and signatures by method."""
-    judges = by_method(judge, methods)
-    before = {
-        name: replace(each, decoder=without_prior(each.decoder))
-        for name, each in (judges if show else {}).items()
-    }
-    seen: dict[str, set[str]] = {name: set() for name in judges}
     bar = not (as_json and sys.stdout.isatty())  # which would be drawn between the lines
     with (
         output.open_scores(out, as_json=as_json, show=show) as write,
         output.row_progress(total, bar=bar) as progress,
     ):
-
-        def take(chunk: ScoredChunk) -> None:
-            write(chunk.rows, chunk.before)
-            for name, signatures in chunk.rows.signatures.items():
+        judges = by_method(judge, methods)
+        before = {
+            name: replace(each, decoder=without_prior(each.decoder))
+            for name, each in (judges if show else {}).items()
+        }
+        seen: dict[str, set[str]] = {name: set() for name in judges}
+        totals = Totals()
+        for chunk in chunks:
+            scored = judge_chunk(judges, chunk, progress=progress, before=before)
+            totals += Totals.of(scored.rows)
+            write(scored.rows, scored.before)
+            for name, signatures in scored.rows.signatures.items():
                 seen[name].update(signatures)
-
-        totals = score_chunks(judges, chunks, take, progress=progress, before=before)
+        if not totals.rows:
+            raise InputError("the input holds no pairs")
     # Where some pairs had references and some had not, the rows differ: the judge's own then.
     return totals, {
         name: seen[name].pop() if len(seen[name]) == 1 else str(each.signature)
         for name, each in judges.items()
     }
-
-
-def _finish(
-    totals: Totals,
-    signatures: Mapping[str, str],
-    judge: Judge | None = None,
-    out: Path | None = None,
-    min_score: float | None = None,
-) -> None:
-    """Report what became of a run, and exit with 1 if anything failed."""
-    if judge is not None and judge.store is not None:
-        output.note(f"readings kept in {judge.store.path}", "dim")
-        if judge.store.damaged:
-            damaged = count_of(judge.store.damaged, "damaged reading")
-            output.note(f"read again: {damaged} in it", "yellow")
-    output.report(totals, signatures)
-    if out is not None:
-        output.note(f"scores written to {out}", "dim")
-        if min_score is not None:
-            below = totals.rows - totals.failed - totals.passed
-            counts = f"{totals.passed} pass {min_score}, {below} do not, {totals.failed} failed"
-            output.note(f"{counts}; what passes is in {out / 'passed'}")
-    if totals.failed:
-        raise typer.Exit(1)
 
 
 @dataclass(frozen=True)
@@ -345,20 +315,22 @@ def _score_folder(
     make: MakeJudge, large: LargeRunOptions, plan: RunPlan, store: Path | None, *, dry_run: bool
 ) -> None:
     """Carry out a run into a folder, or print what it would send."""
-    kept = store_in(plan.folder, plan.share)
-    judge = None
+    own_store = store_in(plan.folder, plan.share)
+    readings = None
     if dry_run:
         if large.engine == "ray":
             raise InputError("--dry-run is for models behind an address; leave --engine out")
         chunks = (chunk.pairs for chunk in plan.read_share())
-        print_estimate(make(), chunks, store or kept)
+        share_of_many = plan.share.count > 1
+        print_estimate(make(), chunks, store or own_store, may_be_empty=share_of_many)
         return
     if large.engine == "ray":
         run = _over_ray(make, large, plan, store)
     else:
         next(plan.read_share(), None)  # what is not a table is found before a model is opened
         output.make_folder(plan.folder)
-        judge = make(store=store).with_store(kept)
+        judge = make(store=store).with_store(own_store)
+        readings = judge.store
         run = partial(score_to_folder, judge, plan)
     try:
         with output.row_progress(count_rows(plan.inputs, plan.share)) as progress:
@@ -367,7 +339,7 @@ def _score_folder(
         resume = f"finished shards are in {plan.folder}: run again to go on"
         output.note(f"stopped: {error.reason}; {resume}", "red")
         raise typer.Exit(1) from None
-    _finish(totals, read_signatures(plan.folder), judge, plan.folder, plan.min_score)
+    output.report(totals, read_signatures(plan.folder), readings, plan.folder, plan.min_score)
 
 
 def _over_ray(

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from discode.cli.model_options import (
-    BaseUrl,
-    Device,
-    Dtype,
-    Model,
-    ModelOption,
-    Threads,
-    model_options,
-)
-from discode.cli.output import stderr
+from discode.cli.model_options import Model, with_model_options
+from discode.cli.output import note
 from discode.decoders import get_decoder
 from discode.errors import InputError, require
 from discode.judge import load
@@ -26,9 +18,9 @@ TOKEN = "DISCODE_TOKEN"
 """The variable a token is looked for in, unless --token-env names another."""
 
 
+@with_model_options
 def serve(
     model: Model = None,
-    model_option: ModelOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0: any free one.")] = 8000,
     token_env: Annotated[
@@ -56,10 +48,8 @@ def serve(
         int, typer.Option(help="Requests to this server at once; more get 503.")
     ] = 512,
     timeout: Annotated[float, typer.Option(help="Seconds per request.")] = 60.0,
-    threads: Threads = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    base_url: BaseUrl = None,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Serve the judge over HTTP: an API, and a page at /."""
     for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
@@ -76,36 +66,28 @@ def serve(
     )
     token = _token(token_env)
     hosts = allowed_hosts(host, allow_host or ())
-    chosen = model_options(
-        model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
-    )
     with open_socket(host, port) as listening:  # before a model is loaded for minutes
         judge = load(
             model, method=method, prompt=prompt, scale=scale, store=store, batch_size=batch_size,
-            **chosen,
+            **options,
         )  # fmt: skip
-        options = ServiceOptions(
-            method=method, limits=limits, token=token, allow_urls=allow_urls, hosts=hosts
+        service = make_service(
+            judge,
+            ServiceOptions(
+                method=method, limits=limits, token=token, allow_urls=allow_urls, hosts=hosts
+            ),
         )
         where = url_of(listening)
-        stderr.print(
-            f"{judge.backend.identity.model} judges at {where} (Ctrl-C ends it)",
-            markup=False, highlight=False, soft_wrap=True,
-        )  # fmt: skip
+        note(f"{judge.backend.identity.model} judges at {where} (Ctrl-C ends it)")
         if token is None and host not in LOOPBACK:
-            stderr.print(
-                f"anybody who reaches {where} can ask it; set {TOKEN} to want a token",
-                style="yellow", markup=False, highlight=False, soft_wrap=True,
-            )  # fmt: skip
-        serve_until_signal(
-            make_service(judge, options), listening, grace_seconds=2 * limits.seconds
-        )
+            note(
+                f"anybody who reaches {where} can ask it; set {TOKEN} to require a token", "yellow"
+            )
+        serve_until_signal(service, listening, grace_seconds=2 * limits.seconds)
 
 
 def _token(name: str | None) -> str | None:
-    token = os.environ.get(name or TOKEN)
-    if name is not None and not token:
-        raise InputError(f"--token-env {name}: that variable is not set, or empty")
-    if token is not None and (not token.strip() or token != token.strip()):
-        raise InputError(f"the token in {name or TOKEN} is blank, or has blanks around it")
+    token = os.environ.get(name or TOKEN, None if name is None else "")
+    if token is not None and (not token or token != token.strip()):
+        raise InputError(f"the token in {name or TOKEN} is missing, or has blanks around it")
     return token

@@ -8,26 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import isabstract
 from pathlib import Path
 from typing import Any
 
-from discode.decoders.base import Decoded, Decoder, current_names
+from discode.decoders.base import RENAMED, Decoded, Decoder, DistributionDecoder, softmax
 from discode.decoders.discode import Discode
 from discode.decoders.preset import is_preset, read_preset
 from discode.decoders.simple import Fleur, Raw, Smoothing
-from discode.errors import InputError, lookup
-from discode.options import options_of, read_options, split_spec
+from discode.errors import InputError
+from discode.options import Configurable, options_of, read_options
+from discode.plugins import Table
 
 __all__ = [
     "METHODS",
+    "SIDE_BY_SIDE",
     "Decoded",
     "Decoder",
     "Discode",
+    "DistributionDecoder",
     "Fleur",
     "Method",
     "get_decoder",
     "named_decoder",
     "options_of",
+    "softmax",
     "without_prior",
 ]
 
@@ -44,15 +49,14 @@ class Method:
 # "As printed": the paper's formula, α on the digits, unclipped, and τ = α.
 _PRINTED = {"tau": "alpha", "alpha_clip": None}
 
-METHODS: dict[str, Method] = {
+_METHODS = {
     "raw": Method("the likeliest answer, as greedy decoding prints it", Raw, {}),
     "smoothing": Method("expectation over the answers, renormalised", Smoothing, {}),
     "fleur": Method("FLEUR: full-vocabulary smoothing, its rule for 1.0 (unit)", Fleur, {}),
     "discode": Method(
-        "the default: digit α in [0, 1], τ = 1, a prior as strong as its model advises (the "
-        "embedded one: none), p ∝ L·q^((1-α)/(1+trust))",
+        "the default: digit α in [0, 1], τ = 1 and a gentle prior, p ∝ L·q^((1-α)/(1+trust))",
         Discode,
-        {"trust": None},
+        {"trust": 9.0},
     ),
     "full-prior": Method(
         "the default before 0.2: as discode with trust=0, p ∝ L·q^(1-α)", Discode, {}
@@ -93,13 +97,30 @@ METHODS: dict[str, Method] = {
     ),
 }
 
+SIDE_BY_SIDE = ("raw", "smoothing", "discode")
+"""The methods that are shown of one reading where nobody chooses, the default last."""
+
+
+def _adopt(name: str, plugin: object) -> Method:
+    """Return the method of a plug-in: one, or a class of decoders whose fields are options."""
+    if isinstance(plugin, Method):
+        return plugin
+    configurable = isinstance(plugin, type) and issubclass(plugin, Configurable)
+    if configurable and hasattr(plugin, "decode") and not isabstract(plugin):
+        return Method((plugin.__doc__ or "").partition("\n")[0], plugin, {})  # type: ignore[arg-type]
+    raise InputError(f"{name} is not a decoder; give a dataclass based on DistributionDecoder")
+
+
+METHODS = Table("method", "discode.decoders", _METHODS, _adopt)
+"""The methods by name; ``discover`` adds those of plug-ins."""
+
 
 def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
     """Return a decoder by name, with options changed by keyword or after a colon; or from a file.
 
     A name that ends in ``.json`` is a preset file as ``discode choose`` writes it, and its
-    options stay as they were chosen. Where a name comes from strangers use :func:`named_decoder`,
-    which opens no files.
+    options stay as they were chosen; ``module:Class`` is a decoder of your own. Where a name comes
+    from strangers use :func:`named_decoder`, which opens no files and imports nothing.
 
     >>> get_decoder("discode:tau=alpha", sigma2=0.05).options()["sigma2"]
     0.05
@@ -114,24 +135,29 @@ def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
         if options:
             raise InputError("options go with a method's name, not with a decoder already built")
         return spec
+    if spec.partition(":")[0] in METHODS:
+        return named_decoder(spec, **options)
     if is_preset(spec):
         if options:
             raise InputError(f"options go with a method's name, not with the preset file {spec}")
         return read_preset(Path(spec), named_decoder)
-    return named_decoder(spec, **options)
+    return _make(*METHODS.find(spec, imports=True), options)
 
 
 def named_decoder(spec: str, **options: Any) -> Decoder:
-    """Return a decoder by name, as :func:`get_decoder`, without opening files.
+    """Return a decoder by name, as :func:`get_decoder`, without opening files or modules.
 
     >>> named_decoder("smoothing:stem=joint").options()
     {'stem': 'joint'}
     """
-    name, typed = split_spec(spec)
-    method = lookup(METHODS, name, "method")
-    options = read_options(
-        options_of(method.make), current_names({**typed, **options}), f"method {name!r}"
-    )
+    return _make(*METHODS.find(spec), options)
+
+
+def _make(
+    name: str, method: Method, typed: Mapping[str, str], options: Mapping[str, Any]
+) -> Decoder:
+    options = {RENAMED.get(key, key): value for key, value in {**typed, **options}.items()}
+    options = read_options(options_of(method.make), options, f"method {name!r}")
     decoder = method.make(**{**method.options, **options})
     for option in options:
         if options[option] is not None and option not in decoder.options():
@@ -143,9 +169,9 @@ def named_decoder(spec: str, **options: Any) -> Decoder:
 
 
 def without_prior(decoder: Decoder) -> Decoder:
-    """Return the decoder of the token probabilities as they are, on the same alternatives.
+    """Return the decoder of the token probabilities as they are: smoothing, on the same answers.
 
     >>> without_prior(get_decoder("discode:stem=joint")).options()
     {'stem': 'joint'}
     """
-    return Smoothing(stem=str(decoder.options().get("stem", "greedy")))
+    return Smoothing(stem="joint") if decoder.options().get("stem") == "joint" else Smoothing()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,14 @@ from discode.options import Configurable, option
 from discode.readings import Readings
 from discode.scales import Scale
 
-V = TypeVar("V")
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Solve = Callable[[slice, Floats, Indices], Floats]
 """``solve(rows, logp, raw)`` gets log-probabilities (K, n) shifted so that each row's largest is 0,
 and the index of the raw answer (n,); it returns the distribution (K, n)."""
 
+RENAMED = {"reading": "stem"}
+"""Names of options in older files and what they are called now."""
 BLOCK = 4096
 """Rows per block: small enough for the cache, large enough to hide Python."""
 
@@ -36,7 +37,9 @@ class Decoded:
     """What a decoder made of N readings: N scores and N distributions over K answers.
 
     ``degenerate`` (N,) marks rows whose distribution is one-hot although the decoder was
-    asked for more than the raw answer: their scores tie.
+    asked for more than the raw answer: their scores tie. ``raw`` and ``smoothing`` (N,) are what
+    those two methods make of the same readings, to compare with; a decoder may leave the second
+    out.
     """
 
     answers: tuple[str, ...]
@@ -44,6 +47,7 @@ class Decoded:
     raw: Floats
     score: Floats
     degenerate: NDArray[np.bool_]
+    smoothing: Floats | None = None
 
 
 @runtime_checkable
@@ -63,15 +67,6 @@ class Decoder(Protocol):
 
     def decode(self, readings: Readings) -> Decoded:
         """Decode N readings."""
-
-
-def current_names(options: Mapping[str, V]) -> dict[str, V]:
-    """Return options by their names of today: ``stem`` was called ``reading`` in older files.
-
-    >>> current_names({"reading": "joint", "tau": "2"})
-    {'stem': 'joint', 'tau': '2'}
-    """
-    return {"stem" if name == "reading" else name: value for name, value in options.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +132,7 @@ def integer_logp(readings: Readings) -> Floats:
 
 
 def graded_top(readings: Readings, stem: Indices, score: Floats) -> Floats:
-    """Return the scores (N,), those after the last stem graded by how sure the model is of it.
+    """Return the scores (..., N), those after the last stem graded by how sure the model is of it.
 
     After "1." a score is the mean of 1.0 and 0.9 under the stems' probabilities,
     1.0 - 0.1·P("0") / (P("0") + P("1")): FLEUR's rule for 1.0, renormalised. It lies above
@@ -185,8 +180,9 @@ class DistributionDecoder(Configurable, ABC):
         solve = self.prepare(seen, readings)
         n, k = seen.logp.shape
         distribution = np.empty((n, k))
-        answered, expected = np.empty(n), np.empty(n)  # the raw answer, the distribution's mean
+        answered, expected = np.empty(n), np.empty((2, n))  # raw; mean with the prior, without
         degenerate = np.zeros(n, bool)
+        own = type(self).__module__.startswith("discode.")  # a plug-in's results are checked
         for start in range(0, n, BLOCK):
             rows = slice(start, min(start + BLOCK, n))
             block = seen.logp[rows]
@@ -197,24 +193,35 @@ class DistributionDecoder(Configurable, ABC):
             if bad.any():
                 logp[:, bad] = 0.0
                 best = np.where(bad, 0.0, best)
-            p = solve(rows, logp - best, index)
-            mean = np.zeros(len(block))
-            for value, row in zip(seen.values, p, strict=True):
-                mean += value * row
+            logp -= best
+            plain = np.exp(logp)  # before ``solve`` changes them
+            p = solve(rows, logp, index)
+            if not own:
+                _check_distributions(p, plain.shape, self.name)
+            plain /= total(plain)
+            mean = np.zeros((2, len(block)))
+            for value, *both in zip(seen.values, p, plain, strict=True):
+                mean += value * np.array(both)
             top = seen.values[index]
             if self.counts_one_hot:
                 degenerate[rows] = (p == 1.0).any(axis=0) & ~bad
             if bad.any():
                 p[:, bad] = np.nan
-                mean[bad] = np.nan
+                mean[:, bad] = np.nan
                 top = np.where(bad, np.nan, top)
             distribution[rows] = p.T
-            answered[rows], expected[rows] = top, mean
+            answered[rows], expected[:, rows] = top, mean
         raw = seen.scale.score_answers(seen.stem, answered)
-        score = seen.scale.score(seen.stem, expected)
-        if self.stem == "graded" and len(seen.scale.stems) > 1:
-            score = graded_top(readings, seen.stem, score)
-        return Decoded(seen.answers, distribution, raw, score, degenerate)
+        score, smoothing = flat = seen.scale.score(seen.stem, expected)
+        if self.stem != "joint" and len(seen.scale.stems) > 1:
+            graded, smoothing = graded_top(readings, seen.stem, flat)
+            score = graded if self.stem == "graded" else score
+        return Decoded(seen.answers, distribution, raw, score, degenerate, smoothing)
+
+
+def _check_distributions(p: Floats, shape: tuple[int, ...], name: str) -> None:
+    if np.shape(p) != shape or (p < 0).any() or not np.allclose(total(p), 1):
+        raise InputError(f"decoder {name!r} gave no distribution over the answers for each row")
 
 
 def total(p: Floats) -> Floats:

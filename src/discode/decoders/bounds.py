@@ -21,6 +21,7 @@ from discode.decoders.discode import POWERS, Discode
 from discode.decoders.preset import PresetDecoder
 from discode.decoders.simple import Fleur, Raw, Smoothing
 from discode.readings import Readings
+from discode.scales import Scale
 
 Floats = NDArray[np.float64]
 
@@ -31,7 +32,9 @@ def truncation_bound(decoder: Decoder, readings: Readings) -> Floats | None:
     None if nothing is truncated, or if the decoder's extremes are not known.
 
     Absent are the answers that share the row's smallest probability f, n of them: that is how they
-    are filled in. Each is at most n·f, and not above the smallest probability that was sent.
+    are filled in. Each is at most n·f, and not above the smallest probability that was sent. After
+    a stem, tokens that begin with a digit ("85") may be missing of any answer: each may then have
+    all of the mass that is left.
 
     >>> from discode.decoders import get_decoder
     >>> from discode.scales import FIVE
@@ -101,7 +104,7 @@ def _spread(
     """Return the largest change of each score while the absent answers of (N, K) vary."""
     here = decoder.decode(part).score
     worst = np.zeros(len(logp))
-    for varied in _cases(logp, np.asarray(part.scale.values)):
+    for varied in _cases(logp, part.scale):
         values = varied
         if name == "answer_logp":
             values = part.answer_logp.copy()
@@ -112,27 +115,35 @@ def _spread(
     return worst
 
 
-def _cases(logp: Floats, values: Floats) -> Iterator[Floats]:
+def _cases(logp: Floats, scale: Scale) -> Iterator[Floats]:
     """Yield what (N, K) may have been before answers were left out, at its extremes."""
-    k = logp.shape[1]
     smallest = logp.min(axis=1, keepdims=True)
     absent = logp == smallest
     count = absent.sum(axis=1, keepdims=True)
     sent = np.where(absent, np.inf, logp).min(axis=1, keepdims=True)
     # One answer at least was sent; where all are equal it is one of them, and none was above it.
     sent = np.where(np.isinf(sent), smallest, sent)
-    largest = np.minimum(smallest + np.log(np.maximum(count, 1)), sent)
+    low = np.where(absent, -np.inf, logp)
+    high = np.where(absent, np.minimum(smallest + np.log(np.maximum(count, 1)), sent), logp)
+    if any(scale.stems):
+        left = 1 - np.exp(low).sum(axis=1, keepdims=True)
+        high = np.log(np.exp(low) + np.maximum(left, np.exp(smallest)))
     best = logp.max(axis=1, keepdims=True)
-    tied = absent & (largest >= best)  # an absent answer that may be as likely as the raw one
-    order = np.argsort(np.argsort(values))
-    for raw in (None, *np.flatnonzero(tied.any(axis=0))):
+    tied = (high > low) & (high >= best)  # may be as likely as the raw answer
+    order = np.argsort(np.argsort(scale.values))
+    # The probability of the raw answer: the one that was sent, or another's, from there to its own.
+    raws: list[tuple[int | None, Floats]] = [(None, best)]
+    for answer in np.flatnonzero(tied.any(axis=0)).tolist():
+        own = np.where(tied[:, [answer]], high[:, [answer]], best)
+        raws += [(answer, best), (answer, own)]
+    for raw, most in raws:
         # Of equals the first is the raw answer; the others come as near as a float can.
-        below = np.where(largest >= best, np.nextafter(best, -np.inf), largest)
-        for cut in range(k + 1):
-            for high in (order >= cut, order < cut):
-                varied = np.where(absent, np.where(high[None], below, -np.inf), logp)
+        below = np.where(high >= most, np.nextafter(most, -np.inf), high)
+        for cut in range(len(order) + 1):
+            for rising in (order >= cut, order < cut):
+                varied = np.where(rising[None] & (high > low), below, low)
                 if raw is not None:
-                    varied[:, raw] = np.where(tied[:, raw], best[:, 0], varied[:, raw])
+                    varied[:, raw] = np.where(tied[:, raw], most[:, 0], varied[:, raw])
                 yield varied
 
 

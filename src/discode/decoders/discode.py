@@ -27,7 +27,6 @@ writes q(k) in Λ_k where log q(k) is meant.)
 from __future__ import annotations
 
 import math
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,8 +58,6 @@ from discode.readings import Readings
 WEIGHTED_KL = {"divergence": ("weighted-kl",)}
 POWERS = ("weighted-kl", "kl", "none")
 """Divergences that make p_k a power of L_k times a constant, over their sum."""
-DEFAULT_TRUST = 9.0
-"""λ of a decoder that leaves it open, for a model that advises none: p ∝ L·q^(0.1·(1-α))."""
 PROXIMAL = {"divergence": POWERS, "solver": ("closed", "exact")}
 ADAPTIVE = WEIGHTED_KL | {"alpha": ("adaptive",)}
 ADAM = {"solver": ("adam",)}
@@ -99,10 +96,9 @@ class Discode(DistributionDecoder):
         1.0, "weight τ of the entropy; alpha is the printed formula", "alpha", POSITIVE,
         when=WEIGHTED_KL,
     )  # fmt: skip
-    trust: float | None = option(
+    trust: float = option(
         0.0, "weight λ of KL(p || L), which keeps p near what the model said: at 0 p is the "
-        f"minimiser, for large λ smoothing; none is what the model advises, or {DEFAULT_TRUST:g}",
-        NON_NEGATIVE, None, when=PROXIMAL,
+        "minimiser, for large λ smoothing", NON_NEGATIVE, when=PROXIMAL,
     )  # fmt: skip
     prior_variance: float = option(
         1.0, "variance of the prior q around the raw answer", POSITIVE,
@@ -123,8 +119,8 @@ class Discode(DistributionDecoder):
 
     name = "discode"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check_together(self) -> None:
+        """Raise where options exclude each other."""
         object.__setattr__(self, "order", _checked_order(self.divergence, self.order))
         if self.solver == "closed" and self.divergence not in POWERS:
             raise InputError(
@@ -137,39 +133,13 @@ class Discode(DistributionDecoder):
                 raise InputError("solver 'adam' moves one head, after one stem: use stem=graded")
             object.__setattr__(self, "requires", frozenset({"hidden"}))
 
-    def options(self) -> dict[str, object]:
-        """Return every option that shapes the result; a weight left open is the one it stands for.
-
-        >>> Discode(trust=None).options()["trust"], Discode().options()["trust"]
-        (9.0, 0.0)
-        """
-        options = super().options()
-        return options | ({"trust": self._trust()} if "trust" in options else {})
-
-    def _trust(self) -> float:
-        """Return λ; 0 where the loss has no such term."""
-        if self.divergence not in POWERS or self.solver == "adam":
-            return 0.0
-        return DEFAULT_TRUST if self.trust is None else self.trust
-
-    def advised(self, trust: float) -> Discode:
-        """Return the decoder with a model's weight, unless it has one of its own.
-
-        >>> Discode(trust=None).advised(99.0).trust, Discode().advised(99.0).trust
-        (99.0, 0.0)
-        """
-        if self.trust is not None:
-            return self
-        decoder = copy(self)  # checked when it was made
-        object.__setattr__(decoder, "trust", trust)
-        return decoder
-
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
         """Compute what depends on the raw answer alone, and return the solver of a block."""
         if self.solver == "adam":
             p = self._adam(readings, seen)
             return lambda rows, logp, raw: np.ascontiguousarray(p[rows].T)
-        trust = self._trust()
+        # 0 where the loss has no such term.
+        trust = self.trust if self.divergence in POWERS else 0.0
         if self.divergence == "none" and not trust:
             return lambda rows, logp, raw: one_hot(raw, len(logp))
         alpha, log_tau, logq = self._tables(seen)
@@ -252,15 +222,15 @@ class Discode(DistributionDecoder):
 
 def _checked_order(name: str, order: float | None) -> float | None:
     """Return the order to use (None for a divergence without one), or say which are allowed."""
-    if name not in divergences.DEFAULT_ORDER:
-        if order is not None:
-            raise InputError(f"divergence {name!r} has no order; leave it out")
+    order = divergences.DEFAULT_ORDER.get(name) if order is None else order
+    if order is None:
         return None
-    order = divergences.order_of(name, order)
-    if name == "beta" and not (0.05 <= order <= 10 and order != 1):
-        raise InputError(f"order={order} of 'beta' must lie from 0.05 to 10 and not be 1 ('kl')")
-    if name == "renyi" and not 0.01 <= order <= 0.99:
-        raise InputError(f"order={order} of 'renyi' must lie from 0.01 to 0.99 (convex below 1)")
+    low, high = {"beta": (0.05, 10), "renyi": (0.01, 0.99)}.get(name, (1, 0))
+    if not low <= order <= high or order == 1:
+        raise InputError(
+            f"order={order} is not allowed with divergence {name!r}; beta takes 0.05 to 10 but "
+            "not 1 ('kl'), renyi 0.01 to 0.99, the others none"
+        )
     return order
 
 

@@ -148,6 +148,5 @@ def read_preset(path: Path, make: Callable[[str], Decoder]) -> PresetDecoder:
         raise InputError(f"cannot read preset {path}: {error.strerror or error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path} is no preset of discode, as discode choose writes it "
-            f"({type(error).__name__}: {error})"
+            f"{path} is not a preset that discode choose wrote ({type(error).__name__}: {error})"
         ) from error

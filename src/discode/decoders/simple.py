@@ -87,7 +87,8 @@ class Fleur(Configurable):
                 f"method 'fleur' is defined on scale 'unit' only, not on {readings.scale.name!r}; "
                 "use 'smoothing'"
             )
-        raw = Raw().decode(readings).score
+        plain = Smoothing().decode(readings)
+        raw = plain.raw
         stem = greedy_stem(readings)
         seen = alternatives(readings)
         p = np.exp(seen.logp)
@@ -100,7 +101,7 @@ class Fleur(Configurable):
         score = np.where(stem == 1, 0.9 * integer[:, 0] + integer[:, 1], score)
         # Rounded log-probabilities may add up to a hair over 1.
         score = np.where(np.isnan(raw), np.nan, np.minimum(score, readings.scale.maximum))
-        return Decoded(seen.answers, p, raw, score, np.zeros(len(readings), bool))
+        return Decoded(seen.answers, p, raw, score, np.zeros(len(readings), bool), plain.score)
 
 
 def _weighted_sum(p: Floats, values: Floats) -> Floats:

@@ -72,8 +72,8 @@ class Guard:
             nonlocal started
             started = True
             if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                message["headers"] += [item for item in self.headers if item[0] not in given]
+                present = {name for name, _ in message["headers"]}
+                message["headers"] += [item for item in self.headers if item[0] not in present]
                 if message["status"] >= 400:  # the rest of a refused body is not read
                     message["headers"].append((b"connection", b"close"))
             await send(message)
@@ -104,8 +104,8 @@ def allowed_hosts(host: str, names: Iterable[str]) -> tuple[str, ...] | None:
     >>> allowed_hosts("0.0.0.0", []) is None
     True
     """
-    found = sorted({name.lower() for name in names})
-    return (*LOOPBACK, *found) if host in LOOPBACK or found else None
+    further = sorted({name.lower() for name in names})
+    return (*LOOPBACK, *further) if host in LOOPBACK or further else None
 
 
 def check_host(host: str | None, origin: str | None, allowed: tuple[str, ...] | None) -> None:

@@ -37,12 +37,12 @@ def read_static(folder: str, paths: Iterable[Path]) -> dict[str, StaticFile]:
     >>> list(read_static("/static", [ICON, Path("secret.txt")]))
     ['/static/icon.svg']
     """
-    found = {}
+    files = {}
     for path in paths:
         if path.suffix in _CONTENT_TYPES:
             content = path.read_bytes()
             digest = hashlib.sha256(content).hexdigest()[:12]
-            found[f"{folder}/{path.name}"] = StaticFile(
+            files[f"{folder}/{path.name}"] = StaticFile(
                 content, _CONTENT_TYPES[path.suffix], digest
             )
-    return found
+    return files

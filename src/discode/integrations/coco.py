@@ -76,15 +76,15 @@ class CocoScorer:
         groups = [list(map(_text, gts[name])) for name in gts] if self._references else None
         folder = None if isinstance(self._images, Mapping) else self._images
         images = [self._image(name) for name in gts]
-        found = score_columns(self.judge, images, captions, groups, folder, numbered=True)
-        if found.errors:
-            row, reason = next(iter(sorted(found.errors.items())))
+        scores = score_columns(self.judge, images, captions, groups, folder, numbered=True)
+        if scores.errors:
+            row, reason = next(iter(sorted(scores.errors.items())))
             logging.getLogger("discode").warning(
                 "%d of %d images were not judged; the mean is that of the others (image %r: %s)",
-                len(found.errors), len(found), list(gts)[row], reason,
+                len(scores.errors), len(scores), list(gts)[row], reason,
             )  # fmt: skip
-        self.scores = found
-        return found.mean(), found.value
+        self.scores = scores
+        return scores.mean(), scores.value
 
     def _image(self, name: Any) -> Any:
         if not isinstance(self._images, Mapping):

@@ -9,17 +9,19 @@ frozenset({'references'})
 
 from __future__ import annotations
 
+from discode.metrics.base import PairMetric, RowScores
 from discode.metrics.judge_metric import JudgeMetric
-from discode.metrics.ngram import Cider, TextMetric, TokenisedTexts
+from discode.metrics.ngram import TextMetric, TokenisedTexts
 from discode.metrics.registry import METRICS, MetricFactory, MetricRow
 from discode.metrics.scorefile import ScoreFile
 
 __all__ = [
     "METRICS",
-    "Cider",
     "JudgeMetric",
     "MetricFactory",
     "MetricRow",
+    "PairMetric",
+    "RowScores",
     "ScoreFile",
     "TextMetric",
     "TokenisedTexts",

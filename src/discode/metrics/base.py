@@ -1,9 +1,9 @@
-"""What the metrics share: their signature, scores with the reason for every NaN, duplicates."""
+"""What the metrics share: their signature, scores with the reason for every NaN."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from discode.errors import InputError
 from discode.pairs import Pair
-from discode.scores import Floats, Progress, Scores
+from discode.scores import Floats, Metric, Progress, Scores
 from discode.signature import Signature
 
 NO_REFERENCES = "the pair has no references, which this metric compares with"
@@ -40,7 +40,8 @@ def make_scores(
     value = np.array(value, np.float64)
     value[list(errors)] = np.nan
     reasons = dict(errors)
-    failed = np.isnan(value)
+    failed = ~np.isfinite(value)
+    value[failed] = np.nan
     for row in np.flatnonzero(failed).tolist():
         reasons.setdefault(row, "the metric gave no number")
     return Scores(value, signature, flags={"failed": failed, **(flags or {})}, errors=reasons)
@@ -55,18 +56,8 @@ class RowScores:
     cut: NDArray[np.bool_] | None = None
 
 
-class PairMetric(ABC):
+class PairMetric(Metric):
     """A metric that scores the pairs that have the references it needs; the others are NaN."""
-
-    @property
-    @abstractmethod
-    def signature(self) -> Signature:
-        """How its numbers are made."""
-
-    @property
-    @abstractmethod
-    def needs(self) -> frozenset[str]:
-        """What it needs of a pair."""
 
     @abstractmethod
     def score_rows(self, pairs: Sequence[Pair], repeats: NDArray[np.int64]) -> RowScores:
@@ -80,13 +71,17 @@ class PairMetric(ABC):
         progress: Progress | None = None,
     ) -> Scores:
         """Score N pairs, in order; what cannot be scored is NaN with its reason."""
-        counts = _check_repeats(repeats, len(pairs))
+        counts = np.ones(len(pairs), np.int64) if repeats is None else np.asarray(repeats, np.int64)
         needed = "references" in self.needs
         rows = [n for n, pair in enumerate(pairs) if pair.references or not needed]
         errors = dict.fromkeys({*range(len(pairs))}.difference(rows), NO_REFERENCES)
         value, flags = np.full(len(pairs), np.nan), {}
         if rows:
             scores = self.score_rows([pairs[n] for n in rows], counts[rows])
+            if not isinstance(scores, RowScores) or np.shape(scores.value) != (len(rows),):
+                raise InputError(
+                    f"{type(self).__name__} gave no score for each of {len(rows)} pairs"
+                )
             value[rows] = scores.value
             errors |= {rows[n]: reason for n, reason in scores.errors.items()}
             if scores.cut is not None:
@@ -96,32 +91,7 @@ class PairMetric(ABC):
         return make_scores(value, errors, self.signature, flags)
 
 
-def _check_repeats(repeats: Sequence[int] | None, n: int) -> NDArray[np.int64]:
-    if repeats is None:
-        return np.ones(n, np.int64)
-    counts = np.asarray(repeats)
-    if counts.shape != (n,) or not np.issubdtype(counts.dtype, np.integer) or (counts < 0).any():
-        raise InputError(f"repeats must be {n} whole numbers of 0 or more, one per pair")
-    return counts.astype(np.int64)
-
-
 def report_progress(progress: Progress | None, done: int) -> None:
     """Tell ``progress``, if there is one, that ``done`` more pairs were scored."""
     if progress is not None and done:
         progress(done)
-
-
-def unique_keys(keys: Sequence[Hashable]) -> tuple[list[int], NDArray[np.intp]]:
-    """Return the index of each distinct key's first occurrence, and (N,) which of them each is.
-
-    >>> first, which = unique_keys(["a", "b", "a"])
-    >>> first, which.tolist()
-    ([0, 1], [0, 1, 0])
-    """
-    places: dict[Hashable, int] = {}
-    first: list[int] = []
-    for number, key in enumerate(keys):
-        if key not in places:
-            places[key] = len(places)
-            first.append(number)
-    return first, np.array([places[key] for key in keys], np.intp)

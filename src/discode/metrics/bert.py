@@ -16,7 +16,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from discode.errors import InputError, require
 from discode.metrics.base import PairMetric, RowScores
-from discode.metrics.encoders import load_encoder, longest_text, revision_of
+from discode.metrics.encoders import load_encoder, revision_of, shown_name, text_batches
 from discode.pairs import Pair
 from discode.scores import Floats
 from discode.signature import Signature
@@ -86,21 +85,14 @@ class BertScore(PairMetric):
     layer: int
     idf: bool = False
     measure: str = "f1"
-    batch_size: int = 64
 
     name = "bertscore"
     needs = frozenset({"references"})
 
     def __post_init__(self) -> None:
-        if self.measure not in BERT_MEASURES:
-            raise InputError(
-                f"measure={self.measure!r} is not allowed; give {', '.join(BERT_MEASURES)}"
-            )
         depth = int(self.model.config.num_hidden_layers)
         if not isinstance(self.layer, int) or not 0 <= self.layer <= depth:
             raise InputError(f"layer={self.layer} is not allowed; {self.model_name} has 0-{depth}")
-        if self.batch_size < 1:
-            raise InputError(f"batch_size={self.batch_size} is not allowed; give 1 or more")
 
     @classmethod
     def open(
@@ -111,7 +103,6 @@ class BertScore(PairMetric):
         idf: bool = False,
         measure: str = "f1",
         device: str | None = None,
-        batch_size: int = 64,
     ) -> BertScore:
         """Load an encoder by its hub name or folder, in float32.
 
@@ -120,9 +111,8 @@ class BertScore(PairMetric):
         model, tokenizer = load_encoder(name, "text encoder", _pick, device)
         if layer is None:
             layer = LAYERS.get(name, int(model.config.num_hidden_layers))
-        shown = Path(name).name if Path(name).is_dir() else name
         revision = revision_of(name, model)
-        return cls(model, tokenizer, shown, revision, layer, idf, measure, batch_size)
+        return cls(model, tokenizer, shown_name(name), revision, layer, idf, measure)
 
     @property
     def signature(self) -> Signature:
@@ -154,22 +144,11 @@ class BertScore(PairMetric):
     def _encode(self, texts: Sequence[str]) -> tuple[dict[str, Encoded], set[str]]:
         """Return ids and unit vectors of each text, and which of them were cut."""
         torch = require("torch", "hf")
-        device = next(self.model.parameters()).device
         vectors_of: dict[str, Encoded] = {}
         long: set[str] = set()
-        longest = longest_text(self.model, self.tokenizer)
         ordered = sorted(texts, key=len)  # little padding
-        for start in range(0, len(ordered), self.batch_size):
-            batch = ordered[start : start + self.batch_size]
-            encoded = self.tokenizer(
-                batch, padding=True, truncation=True, max_length=longest, return_tensors="pt"
-            )
-            long |= {
-                text
-                for text, encoding in zip(batch, encoded.encodings, strict=True)
-                if encoding.overflowing
-            }
-            ids, mask = encoded["input_ids"].to(device), encoded["attention_mask"].to(device)
+        for batch, ids, mask, cut in text_batches(self.model, self.tokenizer, ordered):
+            long |= {text for text, is_cut in zip(batch, cut, strict=True) if is_cut}
             with torch.inference_mode():
                 states = self.model(ids, attention_mask=mask, output_hidden_states=True)
             # Half the memory of doubles: every token of every text is kept until the end.
@@ -194,14 +173,11 @@ class BertScore(PairMetric):
         documents = [encoded[text.strip()][0] for texts in references for text in texts]
         counts = Counter(token for ids in documents for token in set(ids))
 
-        def weight(token: int) -> float:
-            return math.log((len(documents) + 1) / (counts[token] + 1))
-
-        return {text: _array(map(weight, ids)) for text, (ids, _) in encoded.items()}
-
-
-def _array(values: Any) -> NDArray[np.float64]:
-    return np.array(list(values), np.float64)
+        total = len(documents) + 1
+        return {
+            text: np.array([math.log(total / (counts[token] + 1)) for token in ids])
+            for text, (ids, _) in encoded.items()
+        }
 
 
 def _pick(transformers: Any, name: str) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from discode.errors import ImageError, InputError, require
 from discode.images import image_digest, open_image
+from discode.metrics import encoders
 from discode.metrics.base import PairMetric, RowScores
 from discode.metrics.clip_weights import (
     has_low_rank,
@@ -29,7 +30,7 @@ from discode.metrics.clip_weights import (
     rename_openai_weights,
     replace_weights,
 )
-from discode.metrics.encoders import load_encoder, revision_of
+from discode.metrics.encoders import load_encoder, revision_of, shown_name, text_batches
 from discode.pairs import Pair
 from discode.scores import Floats
 from discode.signature import Signature
@@ -67,7 +68,6 @@ class ClipEncoder:
     processor: Any
     name: str
     revision: str
-    batch_size: int = 64
     unit: bool = True
     """Whether vectors are scaled to length 1; Polos takes them as the model gives them."""
     _texts: dict[str, tuple[Floats, bool]] = field(default_factory=dict)
@@ -81,7 +81,6 @@ class ClipEncoder:
         weights: str | Path | None = None,
         low_rank: bool = False,
         device: str | None = None,
-        batch_size: int = 64,
         unit: bool = True,
     ) -> ClipEncoder:
         """Load a CLIP by its hub name or folder, in float32.
@@ -91,8 +90,6 @@ class ClipEncoder:
         transformers. With ``low_rank`` it is a file of PAC-S++: OpenAI's names, and low-rank
         updates to be added (:func:`~discode.metrics.clip_weights.merge_low_rank`).
         """
-        if batch_size < 1:
-            raise InputError(f"batch_size={batch_size} is not allowed; give 1 or more")
         model, tokenizer, processor = load_encoder(name, "CLIP model", _pick, device)
         revision = revision_of(name, model)
         if weights is not None:
@@ -100,63 +97,43 @@ class ClipEncoder:
             state = _read_clip(path, low_rank)
             replace_weights(model, rename_openai_weights(state), path.name, "CLIP")
             revision += "+" + hashlib.sha256(path.read_bytes()).hexdigest()[:8]
-        shown = Path(name).name if Path(name).is_dir() else name
-        return cls(model, tokenizer, processor, shown, revision, batch_size, unit)
+        return cls(model, tokenizer, processor, shown_name(name), revision, unit)
 
     def texts(self, texts: Sequence[str]) -> tuple[Floats, NDArray[np.bool_]]:
         """Return (N, D) vectors, and (N,) whether a text was longer than the model reads."""
         new = [text for text in dict.fromkeys(texts) if text not in self._texts]
-        longest = int(self.model.config.text_config.max_position_embeddings)
-        for start in range(0, len(new), self.batch_size):
-            batch = new[start : start + self.batch_size]
-            encoded = self.tokenizer(
-                batch, padding=True, truncation=True, max_length=longest, return_tensors="pt"
-            )
-            cut = [bool(encoding.overflowing) for encoding in encoded.encodings]
-            vectors = self._run(
-                self.model.get_text_features,
-                input_ids=encoded["input_ids"],
-                attention_mask=encoded["attention_mask"],
-            )
+        for batch, ids, mask, cut in text_batches(self.model, self.tokenizer, new):
+            vectors = self._run(self.model.get_text_features, input_ids=ids, attention_mask=mask)
             self._texts.update(zip(batch, zip(vectors, cut, strict=True), strict=True))
         known = [self._texts[text] for text in texts]
         return np.array([vector for vector, _ in known]), np.array([cut for _, cut in known], bool)
 
     def images(self, pairs: Sequence[Pair]) -> tuple[list[Floats | None], dict[int, str]]:
         """Return a vector per pair, or None and the reason where an image cannot be opened."""
-        keys: list[str | None] = []
+        keys: list[str] = []
         errors: dict[int, str] = {}
-        wanted: dict[str, Any] = {}
-        broken: dict[str, str] = {}
+        opened: dict[str, Any] = {}
         for number, pair in enumerate(pairs):
+            key = ""
             try:
                 key = image_digest(pair.image)
-                if key not in self._images and key not in broken:
-                    wanted[key] = pair.image
-                if len(wanted) == self.batch_size:
-                    broken |= self._embed(wanted)
-                keys.append(key)
+                if key not in self._images and key not in opened:
+                    opened[key] = open_image(pair.image)
             except ImageError as error:
                 errors[number] = str(error)
-                keys.append(None)
-        broken |= self._embed(wanted)
-        errors |= {n: broken[key] for n, key in enumerate(keys) if key in broken}
-        return [self._images.get(key) if key else None for key in keys], errors
+            keys.append(key)
+            if len(opened) == encoders.BATCH:
+                self._embed(opened)
+        self._embed(opened)
+        return [self._images.get(key) for key in keys], errors
 
-    def _embed(self, wanted: dict[str, Any]) -> dict[str, str]:
-        """Embed the images in ``wanted`` and empty it; return those that cannot be decoded."""
-        opened, broken = {}, {}
-        for key, image in wanted.items():
-            try:
-                opened[key] = open_image(image)
-            except ImageError as error:
-                broken[key] = str(error)
-        wanted.clear()
+    def _embed(self, opened: dict[str, Any]) -> None:
+        """Keep the vectors of images by their digests, and forget the images."""
         if opened:
             pixels = self.processor(images=list(opened.values()), return_tensors="pt")
             vectors = self._run(self.model.get_image_features, pixel_values=pixels["pixel_values"])
             self._images.update(zip(opened, vectors, strict=True))
-        return broken
+            opened.clear()
 
     def _run(self, run: Callable[..., Any], **inputs: Any) -> Floats:
         torch = require("torch", "hf")
@@ -229,14 +206,9 @@ def _pick(transformers: Any, name: str) -> tuple[Any, ...]:
 def _read_clip(path: Path, low_rank: bool) -> dict[str, Any]:
     """Read PAC-S's weights, or with ``low_rank`` PAC-S++'s; neither takes the other's file."""
     state = read_weights(path)
-    if has_low_rank(state) and not low_rank:
+    if has_low_rank(state) != low_rank:
         raise InputError(
-            f"{path.name} has low-rank tensors (lora_A, lora_B), as PAC-S++ is published; give it "
-            "to pac-s++"
-        )
-    if low_rank and not has_low_rank(state):
-        raise InputError(
-            f"{path.name} has no low-rank tensors (lora_A, lora_B), with which PAC-S++ is "
-            "published; whole weights are for pac-s"
+            f"{path.name} is for {'pac-s' if low_rank else 'pac-s++'}: PAC-S++ is published with "
+            "low-rank tensors (lora_A, lora_B), PAC-S without"
         )
     return merge_low_rank(state, path.name) if low_rank else state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,9 @@ from discode.backends.local.load import (
     short_message,
 )
 from discode.errors import InputError, require
+
+BATCH = 64
+"""Texts or images that an encoder gets at a time."""
 
 
 def load_encoder(
@@ -59,9 +62,28 @@ def revision_of(name: str, model: Any) -> str:
     return str(getattr(model.config, "_commit_hash", None) or "main")[:12]
 
 
-def longest_text(model: Any, tokenizer: Any) -> int:
+def shown_name(name: str) -> str:
+    """Return what signatures call a model: its hub name, or the name of its folder."""
+    return Path(name).name if Path(name).is_dir() else name
+
+
+def text_batches(
+    model: Any, tokenizer: Any, texts: Sequence[str]
+) -> Iterator[tuple[Sequence[str], Any, Any, list[bool]]]:
+    """Yield texts in batches: the texts, their token ids and mask, and whether each was cut."""
+    device, longest = next(model.parameters()).device, _longest_text(model, tokenizer)
+    for start in range(0, len(texts), BATCH):
+        batch = list(texts[start : start + BATCH])
+        encoded = tokenizer(
+            batch, padding=True, truncation=True, max_length=longest, return_tensors="pt"
+        )
+        cut = [bool(encoding.overflowing) for encoding in encoded.encodings]
+        yield batch, encoded["input_ids"].to(device), encoded["attention_mask"].to(device), cut
+
+
+def _longest_text(model: Any, tokenizer: Any) -> int:
     """Return how many tokens a text encoder reads; some tokenizers claim 10^30."""
-    config = model.config
+    config = getattr(model.config, "text_config", model.config)
     positions = getattr(config, "max_position_embeddings", 512)
     if "roberta" in config.model_type:  # its first position comes after that of padding
         positions -= config.pad_token_id + 1

@@ -15,15 +15,15 @@ from discode.scores import Progress, Scores
 from discode.signature import Signature
 
 
+@dataclass
 class SharedReadings:
     """The last set of pairs that was read, with references and without, for every decoder.
 
     ``hidden`` says that a decoder will come that needs hidden states: they are read with the rest.
     """
 
-    def __init__(self) -> None:
-        self.hidden = False
-        self._last: dict[bool, tuple[list[Pair], bool, Readings]] = {}
+    hidden: bool = False
+    _last: dict[bool, tuple[list[Pair], bool, Readings]] = field(default_factory=dict)
 
     def read(
         self, judge: Judge, pairs: Sequence[Pair], references: bool, progress: Progress | None
@@ -47,7 +47,6 @@ class JudgeMetric:
     With ``references`` a pair that has none is NaN, as it is for every metric that needs them.
     """
 
-    name: str
     judge: Judge
     references: bool = False
     readings: SharedReadings = field(default_factory=SharedReadings, compare=False)
@@ -74,9 +73,9 @@ class JudgeMetric:
     ) -> Scores:
         """Score N pairs, in order."""
         if not self.references:
-            bare = [replace(pair, references=()) for pair in pairs]
+            bare = [replace(pair, references=()) if pair.references else pair for pair in pairs]
             return self.judge.decode(bare, self.readings.read(self.judge, bare, False, progress))
-        if not self.judge.takes_references:  # it would be another metric under this name
+        if not self.judge.backend.takes_references:  # it would be another metric under this name
             reasons = [f"{self.judge.backend.identity.model} takes no references"] * len(pairs)
             report_progress(progress, len(pairs))
             return self.judge.decode(pairs, Readings.failed(self.judge.scale, reasons))

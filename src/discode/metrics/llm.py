@@ -3,8 +3,8 @@
 Both ask at temperature 0, as CLAIR's authors do; G-VEval's sample their one answer at temperature 1
 (gpt-4o-2024-05-13, images in low detail). The wording of the questions is ours: it asks for what
 the authors' questions ask for, in the same order. The signature says so, "prompt:ours-" and a
-digest; your own ``template`` replaces it, "prompt:custom-" and its digest. An answer without the
-number is NaN with its reason, never 0 and never the previous item's score.
+digest. An answer without the number is NaN with its reason, never 0 and never the previous item's
+score.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from discode.backends.served.client import ChatAnswer, ChatModel, Message
-from discode.errors import BackendError, ImageError, InputError
+from discode.errors import BackendError, ImageError
 from discode.images import image_digest, open_image
 from discode.metrics.base import (
     NO_REFERENCES,
     make_scores,
     report_progress,
-    unique_keys,
 )
 from discode.pairs import Pair
 from discode.prompts import neutralise
@@ -38,6 +37,8 @@ from discode.signature import Signature
 
 _PLACE = re.compile(r"\{(caption|references)\}")
 _SCORE = re.compile(r'"score"\s*:\s*"?(-?\d+(?:\.\d+)?)')
+_WORKERS = 8
+"""Requests at a time."""
 _DOLLARS = re.compile(r"\$\s*(\d{1,3})\s*\$")
 
 G_VEVAL = """You are given an image and one caption that was generated for it.
@@ -150,11 +151,9 @@ class ChatMetric:
         chat: The model that is asked.
         name: The metric's name.
         template: The question, with ``{caption}`` and, where they count, ``{references}``.
-        read: From an answer to a number, or :class:`BackendError`.
+        parse: From an answer to a number, or :class:`BackendError`.
         image: Whether the model sees the image.
         logprobs: How many of the likeliest tokens are asked for.
-        max_tokens: How much the model may write.
-        workers: Requests at a time.
     """
 
     chat: ChatModel
@@ -163,14 +162,6 @@ class ChatMetric:
     parse: Callable[[ChatAnswer], float]
     image: bool = False
     logprobs: int = 0
-    max_tokens: int = 512
-    workers: int = 8
-
-    def __post_init__(self) -> None:
-        if "{caption}" not in self.template:
-            raise InputError(f"the template of {self.name} lacks the placeholder {{caption}}")
-        if self.workers < 1:
-            raise InputError(f"workers={self.workers} is not allowed; give 1 or more")
 
     @property
     def needs(self) -> frozenset[str]:
@@ -182,9 +173,8 @@ class ChatMetric:
     def signature(self) -> Signature:
         """The metric, the model, the question."""
         digest = hashlib.sha256(self.template.encode()).hexdigest()[:8]
-        whose = "ours" if self.template in (G_VEVAL, G_VEVAL_REFERENCES, CLAIR) else "custom"
         return Signature.of(
-            metric=self.name, model=self.chat.name, prompt=f"{whose}-{digest}", temperature=0,
+            metric=self.name, model=self.chat.name, prompt=f"ours-{digest}", temperature=0,
             top=self.logprobs,
         )  # fmt: skip
 
@@ -197,45 +187,33 @@ class ChatMetric:
     ) -> Scores:
         """Score N pairs; equal pairs are asked for once."""
         errors: dict[int, str] = {}
-        keys: list[Hashable] = []
+        rows: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}  # by question
         for number, pair in enumerate(pairs):
-            shown = ""
             try:
-                if self.image:
-                    shown = image_digest(pair.image)
-                if "references" in self.needs and not pair.references:
-                    errors[number] = NO_REFERENCES
-            except ImageError as error:
+                shown = image_digest(pair.image) if self.image else ""
+                references = pair.references if "references" in self.needs else ()
+                if "references" in self.needs and not references:
+                    raise BackendError(NO_REFERENCES)
+                rows.setdefault((shown, pair.caption, references), []).append(number)
+            except (BackendError, ImageError) as error:
                 errors[number] = str(error)
-            references = pair.references if "references" in self.needs else ()
-            keys.append((shown, pair.caption, references) if number not in errors else number)
         report_progress(progress, len(errors))
-        first, which = unique_keys(keys)
-        counts = np.bincount(which, minlength=len(first)).tolist()
-        asked = {place: number for place, number in enumerate(first) if number not in errors}
-        answers: dict[int, float | str] = {}
-        with ThreadPoolExecutor(self.workers) as pool:
-            replies = pool.map(lambda number: self._ask(pairs[number]), asked.values())
-            for place, answer in zip(asked, replies, strict=True):
-                answers[place] = answer
-                report_progress(progress, counts[place])
         value = np.full(len(pairs), np.nan)
-        for number, place in enumerate(which.tolist()):
-            if number not in errors:
-                answer = answers[place]
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            replies = pool.map(lambda numbers: self._ask(pairs[numbers[0]]), rows.values())
+            for numbers, answer in zip(rows.values(), replies, strict=True):
                 if isinstance(answer, str):
-                    errors[number] = answer
+                    errors |= dict.fromkeys(numbers, answer)
                 else:
-                    value[number] = answer
+                    value[numbers] = answer
+                report_progress(progress, len(numbers))
         return make_scores(value, errors, self.signature)
 
     def _ask(self, pair: Pair) -> float | str:
         """Return a number, or the reason why there is none."""
         try:
-            answer = self.chat(
-                self._messages(pair), max_tokens=self.max_tokens, logprobs=self.logprobs
-            )
-            return self.parse(answer)
+            messages = self._messages(pair)
+            return self.parse(self.chat(messages, max_tokens=512, logprobs=self.logprobs))
         except (BackendError, ImageError) as error:
             return str(error)
 
@@ -259,15 +237,12 @@ def _jpeg(pair: Pair) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-def make_g_veval(
-    chat: ChatModel, *, references: bool = False, template: str | None = None, workers: int = 8
-) -> ChatMetric:
-    """Return G-VEval (Tong et al., 2025): it sees the image, and with ``references`` those, too."""
-    name = "ref-g-veval" if references else "g-veval"
-    text = template or (G_VEVAL_REFERENCES if references else G_VEVAL)
-    return ChatMetric(chat, name, text, g_veval, image=True, logprobs=5, workers=workers)
+def chat_metric(chat: ChatModel, name: str) -> ChatMetric:
+    """Return G-VEval (Tong et al., 2025) or CLAIR (Chan et al., 2023) by its name.
 
-
-def make_clair(chat: ChatModel, *, template: str | None = None, workers: int = 8) -> ChatMetric:
-    """Return CLAIR (Chan et al., 2023): it sees caption and references, not the image."""
-    return ChatMetric(chat, "clair", template or CLAIR, clair, workers=workers)
+    G-VEval sees the image, and as "ref-g-veval" the references, too; CLAIR references alone.
+    """
+    if name == "clair":
+        return ChatMetric(chat, name, CLAIR, clair)
+    text = G_VEVAL_REFERENCES if name.startswith("ref-") else G_VEVAL
+    return ChatMetric(chat, name, text, g_veval, image=True, logprobs=5)

@@ -8,21 +8,22 @@ empty caption is scored as pycocoevalcap does: 0, or nearly so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.errors import BackendError, InputError, lookup, require
-from discode.metrics.base import PairMetric, RowScores, package_version, unique_keys
+from discode.errors import BackendError, lookup
+from discode.metrics.base import PairMetric, RowScores, package_version
 from discode.metrics.java import TokenisedPair, check_java, check_spice, meteor, spice, tokenise
 from discode.pairs import Pair
 from discode.scores import Floats
 from discode.signature import Signature
 
-_Ngrams = dict[tuple[str, ...], int]
+_Ngrams = Mapping[tuple[str, ...], int]
 _ORDERS = 4
 
 
@@ -32,16 +33,29 @@ def bleu(items: Sequence[TokenisedPair]) -> Floats:
     >>> bleu([("a dog runs", ("a dog runs",))]).round(6).tolist()[0][:3]
     [1.0, 1.0, 1.0]
     """
-    scorer = require("pycocoevalcap.bleu.bleu_scorer", "bench")
-    cooked = {refs: scorer.cook_refs(refs) for refs in dict.fromkeys(refs for _, refs in items)}
-    sums: Any = scorer.BleuScorer(n=_ORDERS)
-    sums.crefs = [cooked[refs] for _, refs in items]
-    sums.ctest = [scorer.cook_test(text, cooked[refs]) for text, refs in items]
-    if not items:
-        return np.zeros((0, _ORDERS))
-    _, scores = sums.compute_score(option="closest", verbose=0)
-    columns: Floats = np.array(scores, np.float64).T
-    return columns
+    counted = _count_ngrams(items)
+    values = np.zeros((len(items), _ORDERS))
+    for row, (text, refs) in enumerate(items):
+        length, correct = len(text.split()), [0] * _ORDERS
+        for ngram, count in _common(counted[text], [counted[ref] for ref in refs]).items():
+            correct[len(ngram) - 1] += count
+        nearest = min((abs(size - length), size) for size in (len(ref.split()) for ref in refs))[1]
+        # Small numbers are pycocoevalcap's: nothing is divided by zero.
+        ratio, product = (length + 1e-15) / (nearest + 1e-9), 1.0
+        penalty = math.exp(1 - 1 / ratio) if ratio < 1 else 1.0
+        for order, right in enumerate(correct):
+            product *= (right + 1e-15) / (max(0, length - order) + 1e-9)
+            values[row, order] = product ** (1 / (order + 1)) * penalty
+    return values
+
+
+def _common(ngrams: _Ngrams, references: Sequence[_Ngrams]) -> _Ngrams:
+    """Return how many of a caption's n-grams are in references, each as often as in any one."""
+    most: dict[tuple[str, ...], int] = {}
+    for other in references:
+        for ngram in ngrams.keys() & other.keys():
+            most[ngram] = max(most.get(ngram, 0), min(ngrams[ngram], other[ngram]))
+    return most
 
 
 def rouge_l(items: Sequence[TokenisedPair]) -> Floats:
@@ -98,53 +112,46 @@ def cider(items: Sequence[TokenisedPair], repeats: Sequence[int] | None = None) 
     total = sum(counts)
     if not items:
         return np.zeros(0)
-    if total == 0:
-        raise InputError("repeats are all 0: there is no set to count words in")
-    cooked: dict[str, _Ngrams] = {}
-    for text, refs in items:
-        for words in (text, *refs):
-            if words not in cooked:
-                cooked[words] = _ngrams(words)
+    counted = _count_ngrams(items)
     frequency: dict[tuple[str, ...], int] = {}
     weight: dict[tuple[str, ...], int] = {}
     for (_, refs), count in zip(items, counts, strict=True):
         weight[refs] = weight.get(refs, 0) + count
     for refs, count in weight.items():
-        for ngram in {ngram for words in refs for ngram in cooked[words]}:
+        for ngram in set().union(*(counted[words] for words in refs)):
             frequency[ngram] = frequency.get(ngram, 0) + count
     log_total = np.log(float(total))
-    idf = {ngram: log_total - np.log(max(1.0, count)) for ngram, count in frequency.items()}
-    vectors = {words: _vector(ngrams, idf, log_total) for words, ngrams in cooked.items()}
+    rare = {n: float(log_total - np.log(max(1.0, n))) for n in {*frequency.values()}}
+    idf = {ngram: rare[count] for ngram, count in frequency.items()}
+    unseen = float(log_total)
+    vectors = {words: _vector(ngrams, idf, unseen) for words, ngrams in counted.items()}
     return np.array(
         [_likeness(vectors[text], [vectors[words] for words in refs]) for text, refs in items]
     )
 
 
-_Vector = tuple[list[dict[tuple[str, ...], float]], list[float], int]
+_Weights = dict[tuple[str, ...], float]
+_Vector = tuple[_Weights, list[float], int]
 
 
-def _ngrams(text: str) -> _Ngrams:
-    words = text.split()
-    counts: _Ngrams = {}
-    for order in range(1, _ORDERS + 1):
-        for start in range(len(words) - order + 1):
-            ngram = tuple(words[start : start + order])
-            counts[ngram] = counts.get(ngram, 0) + 1
-    return counts
+def _count_ngrams(items: Sequence[TokenisedPair]) -> dict[str, _Ngrams]:
+    """Return how often each n-gram is in every text of the items, shorter n-grams first."""
+    counted: dict[str, _Ngrams] = {}
+    for text in dict.fromkeys(chain.from_iterable((text, *refs) for text, refs in items)):
+        words = text.split()
+        shifted = [words[start:] for start in range(_ORDERS)]
+        orders = (zip(*shifted[: n + 1], strict=False) for n in range(_ORDERS))
+        counted[text] = Counter(chain.from_iterable(orders))
+    return counted
 
 
-def _vector(ngrams: _Ngrams, idf: dict[tuple[str, ...], float], unseen: float) -> _Vector:
-    """Return tf-idf weights by order, their norms, and the number of bigrams (CIDEr's length)."""
-    weights: list[dict[tuple[str, ...], float]] = [{} for _ in range(_ORDERS)]
+def _vector(ngrams: _Ngrams, idf: _Weights, unseen: float) -> _Vector:
+    """Return tf-idf weights, their norms by order, and the number of bigrams (CIDEr's length)."""
+    weights = {ngram: count * idf.get(ngram, unseen) for ngram, count in ngrams.items()}
     squares = [0.0] * _ORDERS
-    length = 0
-    for ngram, count in ngrams.items():
-        order = len(ngram) - 1
-        weight = float(count * idf.get(ngram, unseen))
-        weights[order][ngram] = weight
-        squares[order] += weight**2
-        if order == 1:
-            length += count
+    for ngram, weight in weights.items():
+        squares[len(ngram) - 1] += weight**2
+    length = sum(count for ngram, count in ngrams.items() if len(ngram) == 2)
     return weights, [math.sqrt(square) for square in squares], length
 
 
@@ -152,17 +159,15 @@ def _likeness(text: _Vector, references: Sequence[_Vector]) -> float:
     """Return ten times the mean clipped cosine, with a Gaussian penalty (σ = 6) on length."""
     total = np.zeros(_ORDERS)
     weights, norms, length = text
-    for ref_weights, ref_norms, ref_length in references:
-        penalty = np.e ** (-(float(length - ref_length) ** 2) / (2 * 6.0**2))
-        for order in range(_ORDERS):
-            other = ref_weights[order]
-            value = 0.0
-            for ngram, weight in weights[order].items():
-                if ngram in other:
-                    value += min(weight, other[ngram]) * other[ngram]
-            if norms[order] != 0 and ref_norms[order] != 0:
-                value /= norms[order] * ref_norms[order]
-            total[order] += value * penalty
+    for others, other_norms, other_length in references:
+        penalty = np.e ** (-(float(length - other_length) ** 2) / (2 * 6.0**2))
+        values = [0.0] * _ORDERS
+        for ngram, weight in weights.items():
+            if ngram in others:
+                values[len(ngram) - 1] += min(weight, others[ngram]) * others[ngram]
+        for order, value in enumerate(values):
+            scale = norms[order] * other_norms[order]
+            total[order] += (value / scale if scale else value) * penalty
     return float(np.mean(total) / len(references) * 10.0)
 
 
@@ -171,7 +176,7 @@ class TokenisedTexts:
 
     def __init__(self) -> None:
         self._words: dict[str, str] = {}
-        self._scores: dict[str, dict[TokenisedPair, Floats]] = {}
+        self._scores: dict[Callable[..., Floats], dict[TokenisedPair, Floats]] = {}
 
     def items(self, pairs: Sequence[Pair]) -> list[TokenisedPair]:
         """Return N tokenised pairs; each text is tokenised once."""
@@ -184,44 +189,32 @@ class TokenisedTexts:
         ]
 
     def scores(
-        self,
-        measure: str,
-        items: Sequence[TokenisedPair],
-        score: Callable[[Sequence[TokenisedPair]], Floats],
+        self, score: Callable[[Sequence[TokenisedPair]], Floats], items: Sequence[TokenisedPair]
     ) -> Floats:
         """Return ``score`` of N items; it is called for those it was never called for."""
-        known = self._scores.setdefault(measure, {})
+        known = self._scores.setdefault(score, {})
         new = [item for item in dict.fromkeys(items) if item not in known]
         if new:
             known.update(zip(new, score(new), strict=True))
         return np.array([known[item] for item in items])
 
 
-@dataclass(frozen=True)
-class TextScorer:
-    """How a text metric is computed: a function of all items, and its column where it has some.
-
-    Scorers with the same ``key`` share the results of one call.
-    """
-
-    key: str
-    score: Callable[[Sequence[TokenisedPair]], Floats]
-    column: int | None = None
-
-
-TEXT_SCORERS: dict[str, TextScorer] = {
-    **{f"bleu-{n}": TextScorer("bleu", bleu, n - 1) for n in range(1, _ORDERS + 1)},
-    "rouge-l": TextScorer("rouge-l", rouge_l),
-    "meteor": TextScorer("meteor", meteor),
-    "spice": TextScorer("spice", spice),
+TEXT_SCORERS: dict[str, Callable[[Sequence[TokenisedPair]], Floats]] = {
+    **{f"bleu-{n}": bleu for n in range(1, _ORDERS + 1)},
+    "rouge-l": rouge_l,
+    "meteor": meteor,
+    "spice": spice,
+    "cider": cider,
 }
 
 
 @dataclass(frozen=True)
 class TextMetric(PairMetric):
-    """A metric that compares a caption with references, one pair at a time.
+    """A metric that compares a caption with references.
 
     ``name`` is a row of ``TEXT_SCORERS``; metrics that share ``texts`` share tokens and results.
+    CIDEr's document frequencies come from the set it scores: a pair that a benchmark judges several
+    times counts as often, and one that is there 0 times is scored, and not counted.
     """
 
     name: str
@@ -235,62 +228,23 @@ class TextMetric(PairMetric):
 
     @property
     def signature(self) -> Signature:
-        """The metric, the tokenizer, and the library whose numbers these are."""
-        return Signature.of(
-            metric=self.name, tokenizer="ptb", library=package_version("pycocoevalcap")
-        )
+        """The metric, the tokenizer, CIDEr's frequencies, and the library of these numbers."""
+        idf = {"idf": "set"} if self.name == "cider" else {}
+        library = package_version("pycocoevalcap")
+        return Signature.of(metric=self.name, tokenizer="ptb", **idf, library=library)
 
     def score_rows(self, pairs: Sequence[Pair], repeats: NDArray[np.int64]) -> RowScores:
-        """Score N pairs, in order."""
-        scorer = TEXT_SCORERS[self.name]
-
-        def score(items: list[TokenisedPair]) -> Floats:
-            value = self.texts.scores(scorer.key, items, scorer.score)
-            return value if scorer.column is None else value[:, scorer.column]
-
-        return _score(self.texts, pairs, score)
-
-
-@dataclass(frozen=True)
-class Cider(PairMetric):
-    """CIDEr-D, whose document frequencies come from the set it scores.
-
-    A benchmark that judges a pair several times counts it as often: ``repeats`` says how often.
-    """
-
-    texts: TokenisedTexts = field(default_factory=TokenisedTexts, compare=False)
-
-    name = "cider"
-    needs = frozenset({"references"})
-
-    def __post_init__(self) -> None:
-        check_java(self.name)
-
-    @property
-    def signature(self) -> Signature:
-        """The metric, the tokenizer, where its frequencies come from, and the library."""
-        return Signature.of(
-            metric=self.name, tokenizer="ptb", idf="set", library=package_version("pycocoevalcap")
-        )
-
-    def score_rows(self, pairs: Sequence[Pair], repeats: NDArray[np.int64]) -> RowScores:
-        """Score N pairs, in order; one that is in the set 0 times is scored, and not counted."""
-
-        def score(items: list[TokenisedPair]) -> Floats:
-            first, which = unique_keys(items)
-            weights = np.bincount(which, repeats, len(first)).astype(int)
-            return cider([items[number] for number in first], weights.tolist())[which]
-
-        return _score(self.texts, pairs, score)
-
-
-def _score(
-    texts: TokenisedTexts,
-    pairs: Sequence[Pair],
-    score: Callable[[list[TokenisedPair]], Floats],
-) -> RowScores:
-    """Score pairs; if a program fails, their errors say why."""
-    try:
-        return RowScores(score(texts.items(pairs)))
-    except BackendError as error:
-        return RowScores(np.full(len(pairs), np.nan), dict.fromkeys(range(len(pairs)), str(error)))
+        """Score N pairs, in order; if a program fails, their errors say why."""
+        try:
+            items = self.texts.items(pairs)
+            if self.name == "cider":
+                counts: Counter[TokenisedPair] = Counter()
+                for item, count in zip(items, repeats.tolist(), strict=True):
+                    counts[item] += count
+                values = dict(zip(counts, cider(list(counts), list(counts.values())), strict=True))
+                return RowScores(np.array([values[item] for item in items]))
+            value = self.texts.scores(TEXT_SCORERS[self.name], items)
+            return RowScores(value if value.ndim == 1 else value[:, int(self.name[-1]) - 1])
+        except BackendError as error:
+            nothing = np.full(len(pairs), np.nan)
+            return RowScores(nothing, dict.fromkeys(range(len(pairs)), str(error)))

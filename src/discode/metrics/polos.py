@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import InputError, require
+from discode.metrics import encoders
 from discode.metrics.base import PairMetric, RowScores
 from discode.metrics.clip import CLIP_PROMPT, DEFAULT_CLIP, ClipEncoder
 from discode.metrics.clip_weights import (
@@ -39,7 +40,7 @@ from discode.metrics.clip_weights import (
     replace_weights,
     weights_of,
 )
-from discode.metrics.encoders import load_encoder, longest_text
+from discode.metrics.encoders import load_encoder, shown_name, text_batches
 from discode.pairs import Pair
 from discode.scores import Floats
 from discode.signature import Signature
@@ -155,7 +156,6 @@ class Polos(PairMetric):
     text_name: str
     head: PolosHead
     revision: str
-    batch_size: int = 64
     _sentences: dict[str, tuple[Floats, bool]] = field(default_factory=dict)
 
     name = "polos"
@@ -169,7 +169,6 @@ class Polos(PairMetric):
         clip_model: str = DEFAULT_CLIP,
         text_model: str = DEFAULT_POLOS_TEXT,
         device: str | None = None,
-        batch_size: int = 64,
     ) -> Polos:
         """Load the published checkpoint (reprod.ckpt, a file of Lightning).
 
@@ -183,7 +182,7 @@ class Polos(PairMetric):
         _check_settings(checkpoint.get("hyper_parameters"), path.name)
         state = weights_of(checkpoint, path.name)
         head = PolosHead.from_weights(state, path.name)
-        clip = ClipEncoder.open(clip_model, device=device, batch_size=batch_size, unit=False)
+        clip = ClipEncoder.open(clip_model, device=device, unit=False)
         replace_weights(clip.model, rename_openai_weights(_part(state, "clip.")), path.name, "CLIP")
         encoder, tokenizer = load_encoder(
             text_model, "text encoder", _pick, device, with_weights=False
@@ -191,9 +190,8 @@ class Polos(PairMetric):
         replace_weights(encoder, _part(state, "encoder.model."), path.name, "text encoder")
         width = 4 * encoder.config.hidden_size + 6 * clip.model.config.projection_dim
         head.check_sizes(encoder.config.num_hidden_layers + 1, width, path.name)
-        shown = Path(text_model).name if Path(text_model).is_dir() else text_model
         revision = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
-        return cls(clip, encoder, tokenizer, shown, head, revision, batch_size)
+        return cls(clip, encoder, tokenizer, shown_name(text_model), head, revision)
 
     @property
     def signature(self) -> Signature:
@@ -209,8 +207,8 @@ class Polos(PairMetric):
         rows = [number for number in range(len(pairs)) if number not in errors]
         value, cut = np.full(len(pairs), np.nan), np.zeros(len(pairs), bool)
         asked = [(row, text) for row in rows for text in pairs[row].references]
-        for start in range(0, len(asked), self.batch_size):
-            batch = asked[start : start + self.batch_size]
+        for start in range(0, len(asked), encoders.BATCH):
+            batch = asked[start : start + encoders.BATCH]
             owners = [row for row, _ in batch]
             captions = [pairs[row].caption for row in owners]
             references = [text for _, text in batch]
@@ -233,31 +231,20 @@ class Polos(PairMetric):
 
     def _read(self, texts: Sequence[str]) -> None:
         """Compute and keep the sentence vectors of texts."""
-        if not texts:
-            return
         torch = require("torch", "hf")
-        device = next(self.text_model.parameters()).device
-        encoded = self.tokenizer(
-            list(texts),
-            padding=True,
-            truncation=True,
-            max_length=longest_text(self.text_model, self.tokenizer),
-            return_tensors="pt",
-        )
-        cut = [bool(encoding.overflowing) for encoding in encoded.encodings]
-        ids, mask = encoded["input_ids"].to(device), encoded["attention_mask"].to(device)
-        with torch.inference_mode():
-            states = self.text_model(ids, attention_mask=mask, output_hidden_states=True)
-            here = mask[:, :, None]
+        for batch, ids, mask, cut in text_batches(self.text_model, self.tokenizer, texts):
             total: Any = 0.0
-            for weight, layer in zip(self.head.mixture, states.hidden_states, strict=True):
-                count = mask.sum(dim=1) * layer.shape[-1]
-                mean = (layer * here).sum(dim=(1, 2)) / count
-                spread = ((layer - mean[:, None, None]) * here).square().sum(dim=(1, 2)) / count
-                first = (layer[:, 0] - mean[:, None]) / (spread + 1e-12).sqrt()[:, None]
-                total = total + float(weight) * first
-        vectors = total.double().cpu().numpy()
-        self._sentences.update(zip(texts, zip(vectors, cut, strict=True), strict=True))
+            with torch.inference_mode():
+                states = self.text_model(ids, attention_mask=mask, output_hidden_states=True)
+                here = mask[:, :, None]
+                for weight, layer in zip(self.head.mixture, states.hidden_states, strict=True):
+                    count = mask.sum(dim=1) * layer.shape[-1]
+                    mean = (layer * here).sum(dim=(1, 2)) / count
+                    spread = ((layer - mean[:, None, None]) * here).square().sum(dim=(1, 2)) / count
+                    first = (layer[:, 0] - mean[:, None]) / (spread + 1e-12).sqrt()[:, None]
+                    total = total + float(weight) * first
+            vectors = total.double().cpu().numpy()
+            self._sentences.update(zip(batch, zip(vectors, cut, strict=True), strict=True))
 
 
 def _check_settings(settings: object, shown: str) -> None:

@@ -5,24 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from discode.backends import Backend
-from discode.backends.served.client import ChatClient, ChatModel
+from discode.backends.served.client import ChatClient
 from discode.decoders import METHODS, Decoder, get_decoder
 from discode.decoders.preset import is_preset
-from discode.errors import DiscodeError, InputError, lookup
+from discode.errors import DiscodeError, InputError
 from discode.judge import Judge, load
 from discode.metrics.bert import BERT_MEASURES, DEFAULT_BERT, BertScore
 from discode.metrics.clip import DEFAULT_CLIP, ClipEncoder, ClipScore
 from discode.metrics.judge_metric import JudgeMetric, SharedReadings
-from discode.metrics.llm import make_clair, make_g_veval
-from discode.metrics.ngram import Cider, TextMetric, TokenisedTexts
+from discode.metrics.llm import chat_metric
+from discode.metrics.ngram import TextMetric, TokenisedTexts
 from discode.metrics.polos import DEFAULT_POLOS_TEXT, Polos
 from discode.metrics.scorefile import ScoreFile
-from discode.options import COUNT, TEXT, Option, fill_options, split_spec
+from discode.options import COUNT, TEXT, Option, fill_options
+from discode.plugins import Table
 from discode.prompts import Prompt
 from discode.readings.store import ReadingStore
 from discode.scales import Scale
@@ -52,23 +53,23 @@ class MetricFactory:
     batch_size: int | None = None
     default_store: str | os.PathLike[str] | None = None
 
-    def make(self, spec: str, **options: Any) -> Metric:
+    def make(self, spec: str) -> Metric:
         """Return a metric: a row of ``METRICS``, ``scorefile:PATH#column``, or any decoder.
 
         Its options follow the name after a colon ("clip-s:model=ORG/NAME",
-        "discode:sigma2=0.05"), or are keywords. A decoder may be a preset file ("mine.json"); with
-        "ref-" before it the judge sees the references.
+        "discode:sigma2=0.05"). A decoder may be a preset file ("mine.json"); with "ref-" before it
+        the judge sees the references.
 
         >>> sorted(MetricFactory().make("ref-smoothing").needs)
         ['image', 'references']
         """
-        if not isinstance(spec, str):
-            raise InputError(f"a metric is given by its name, not by {spec!r}")
         if spec.startswith("scorefile:"):
             return ScoreFile(spec.removeprefix("scorefile:"))
         if asks_judge(spec):
-            return self._judge_metric(spec, **options)
-        row, values = find_metric(spec, **options)
+            method = spec.removeprefix("ref-")
+            judge = self.judge.with_method(self.share(get_decoder, method))
+            return JudgeMetric(judge, method != spec, self.readings)
+        row, values = find_metric(spec)
         return row.make(self, row.name, **values)
 
     def expect(self, names: Iterable[str]) -> None:
@@ -81,17 +82,13 @@ class MetricFactory:
                 decoder = self.share(get_decoder, name.removeprefix("ref-"))
                 self.readings.hidden |= "hidden" in decoder.requires
 
-    def _judge_metric(self, name: str, **options: Any) -> JudgeMetric:
-        """Return the judge with the decoder ``name``, which sees references after "ref-"."""
-        method = name.removeprefix("ref-")
-        judge = self._judge_with(self.share(get_decoder, method, **options))
-        return JudgeMetric(name, judge, method != name, self.readings)
-
-    def open_judge(self, method: str | Decoder = "discode") -> Judge:
+    def open_judge(self) -> Judge:
         """Return a judge; a served model is not asked anything yet."""
+        # Any decoder will do; one that was made for a metric need not be made again.
+        ready = (shared for shared in self._shared.values() if isinstance(shared, Decoder))
         judge = load(
             self.model,
-            method=method,
+            method=next((decoder for decoder in ready if not decoder.requires), "discode"),
             prompt=self.prompt,
             scale=self.scale,
             store=self.store,
@@ -102,33 +99,20 @@ class MetricFactory:
 
     @cached_property
     def judge(self) -> Judge:
-        """The judge with the default decoder; all decoders share its readings."""
-        return self._judge_with(self.share(get_decoder, "discode"))
-
-    def _judge_with(self, decoder: Decoder) -> Judge:
-        """Return the judge with a decoder; its model is opened once, for any number of them.
-
-        Its signature needs a served model's answer, so a server that cannot be reached is not
-        tried again for every metric.
-        """
-        if not self._opened:
-            # What one decoder needs and the model lacks must not keep the others from being made.
-            first = self.share(get_decoder, "discode") if decoder.requires else decoder
-            try:
-                judge = self.open_judge(first)
-                judge.signature  # noqa: B018  # kept by the judge
-                self._opened.append((first, judge))
-            except DiscodeError as error:
-                self._opened.append((first, error))
-        first, judge_or_error = self._opened[0]
-        if isinstance(judge_or_error, DiscodeError):
-            raise judge_or_error
-        return judge_or_error if decoder is first else replace(judge_or_error, decoder=decoder)
+        """The judge with some decoder; all decoders share its model and readings."""
+        if isinstance(self._opened, DiscodeError):
+            raise self._opened
+        return self._opened
 
     @cached_property
-    def _opened(self) -> list[tuple[Decoder, Judge | DiscodeError]]:
-        """The judge with the decoder that it was opened with, or why there is none; or nothing."""
-        return []
+    def _opened(self) -> Judge | DiscodeError:
+        """The judge, or why there is none: a server that cannot be reached is tried once."""
+        try:
+            judge = self.open_judge()
+            judge.signature  # noqa: B018  # it needs a served model's answer, and keeps it
+        except DiscodeError as error:
+            return error
+        return judge
 
     @cached_property
     def readings(self) -> SharedReadings:
@@ -160,19 +144,19 @@ def asks_judge(name: str) -> bool:
     (True, False)
     """
     method = name.removeprefix("ref-")
-    return is_preset(method) or method.partition(":")[0] in METHODS
+    word = method.partition(":")[0]
+    return word in METHODS or is_preset(method) or (word not in METRICS and METHODS.takes(method))
 
 
-def find_metric(spec: str, **options: Any) -> tuple[MetricRow, dict[str, Any]]:
+def find_metric(spec: str) -> tuple[MetricRow, dict[str, Any]]:
     """Return a metric's row and the value of every option; mistakes in ``spec`` are errors.
 
     >>> row, options = find_metric("bertscore:idf=true")
     >>> row.name, options["idf"], options["model"]
     ('bertscore', True, 'roberta-large')
     """
-    name, typed = split_spec(spec)
-    row = lookup(METRICS, name, "metric", also=", or scorefile:PATH")
-    return row, fill_options(row.options, {**typed, **options}, f"metric {name!r}")
+    name, row, typed = METRICS.find(spec, imports=True, also=", or scorefile:PATH")
+    return row, fill_options(row.options, typed, f"metric {name!r}")
 
 
 @dataclass(frozen=True)
@@ -199,8 +183,7 @@ _BOTH = _IMAGE | _REFERENCES
 
 
 def _make_text_metric(factory: MetricFactory, name: str) -> Metric:
-    texts = factory.share(TokenisedTexts)
-    return Cider(texts) if name == "cider" else TextMetric(name, texts)
+    return TextMetric(name, factory.share(TokenisedTexts))
 
 
 def _make_bert_score(factory: MetricFactory, name: str, model: str, **options: Any) -> Metric:
@@ -223,10 +206,7 @@ def _make_polos(
 
 
 def _make_chat_metric(factory: MetricFactory, name: str, endpoint: str, model: str) -> Metric:
-    chat: ChatModel = factory.share(ChatClient, endpoint, model)
-    if name == "clair":
-        return make_clair(chat)
-    return make_g_veval(chat, references=name.startswith("ref-"))
+    return chat_metric(factory.share(ChatClient, endpoint, model), name)
 
 
 _CLIP = (Option("model", DEFAULT_CLIP, "hub name or folder of the CLIP", (TEXT,)),)
@@ -313,5 +293,13 @@ _ROWS = [
         for method in ("raw", "smoothing", "fleur", "discode", "paper")
     ),
 ]
-METRICS: dict[str, MetricRow] = {row.name: row for row in _ROWS}
+
+
+def _adopt(name: str, plugin: object) -> MetricRow:
+    if isinstance(plugin, MetricRow):
+        return plugin
+    raise InputError(f"{name} is not a metric; give a MetricRow")
+
+
+METRICS = Table("metric", "discode.metrics", {row.name: row for row in _ROWS}, _adopt)
 """Every named metric; a factory also makes judges with other decoders, and reads score files."""

@@ -49,11 +49,6 @@ class ScoreFile:
             raise InputError(f"no such file of scores: {self.path}")
         self.rows = _read(self.path, self.column)
 
-    @property
-    def name(self) -> str:
-        """``scorefile:NAME#column``."""
-        return f"scorefile:{self.path.name}#{self.column}"
-
     @cached_property
     def signature(self) -> Signature:
         """The file's name and column, and a digest of its content."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from discode.paper import cost, dataset, decoders, digits, examples, shift
+from discode.paper import cost, dataset, digits, examples, shift
 from discode.paper.base import Study, StudyResult, StudySetup
 from discode.paper.published import PaperMatch, PublishedCell, match_published, published_cells
 from discode.paper.run_tables import TableCell, plot_runs, render_table, table_cells
@@ -23,6 +23,10 @@ __all__ = [
     "table_cells",
 ]
 
-_OWN = (cost.STUDY, digits.STUDY, examples.STUDY, dataset.STUDY, shift.STUDY, decoders.STUDY)
-STUDIES: dict[str, Study] = {row.name: row for row in (*PAPER_STUDIES, *_OWN)}
+STUDIES: dict[str, Study] = {
+    row.name: row
+    for row in (
+        *PAPER_STUDIES, cost.STUDY, digits.STUDY, examples.STUDY, dataset.STUDY, shift.STUDY
+    )
+}  # fmt: skip
 """The studies by name, in the order of the documentation."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discode.bench.agreement import AgreementProtocol
 from discode.bench.layout import CellTable
@@ -16,27 +16,22 @@ from discode.bench.run import RunProgress, measure_again, run_metrics
 from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import Benchmark
 from discode.decoders import get_decoder
-from discode.errors import DiscodeError, InputError
+from discode.errors import BackendError, DiscodeError, InputError, MissingExtraError
+from discode.judge import Judge
 from discode.metrics import MetricFactory
-from discode.metrics.base import unique_keys
 from discode.metrics.registry import asks_judge
 from discode.options import Option
-from discode.pairs import Pair
 from discode.signature import Signature
 
 
 @dataclass(frozen=True)
 class StudySetup:
-    """What a study works on.
+    """What a study works on; ``judges`` are not opened yet.
 
-    Attributes:
-        benchmarks: What was loaded, by the text it was asked for with ("foil:references=4").
-        judges: The factory of each model, by the model's name; nothing is opened yet.
-        logs: Runs that exist already, by name; all that they have is shown.
-        protocol: How agreement is measured.
-        options: The study's own options, defaults filled in.
-        progress: Called with what is scored, the number of pairs just done, and that of all.
-        kept: Runs of earlier studies; what they have of the same pairs and judges is reused.
+    Benchmarks have the text they were asked for with ("foil:references=4") as names. All that
+    ``logs`` have is shown; of ``kept``, runs of earlier studies, what they have of the same pairs
+    and judges is reused. ``progress`` is called with what is scored, the number of pairs just done,
+    and that of all. ``metrics`` are metrics of one's own choice beside a study's, label to name.
     """
 
     benchmarks: Mapping[str, Benchmark] = field(default_factory=dict)
@@ -46,23 +41,21 @@ class StudySetup:
     options: Mapping[str, Any] = field(default_factory=dict)
     progress: RunProgress | None = None
     kept: Mapping[str, RunLog] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
     def count_up(self, label: str, total: int) -> Callable[[int], None]:
         """Return a function that reports how many more of ``total`` pairs are done."""
-        return lambda done: None if self.progress is None else self.progress(label, done, total)
+        return lambda done: None if self.progress is None else self.progress(label, total, done)
 
 
 @dataclass(frozen=True)
 class StudyResult:
     """What a study found.
 
-    Attributes:
-        tables: By the name of their files; the first is the one to look at first.
-        figures: By the name of the file, a function that draws it to a path (PNG, SVG or PDF).
-        logs: Runs by name.
-        findings: What the numbers say, in sentences that were made from them.
-        problems: What could not be done, and why.
-        files: Other files by name, as text.
+    Tables, figures and other files have the names of their files; the first table is the one to
+    look at first, and a figure is a function that draws it to a path (PNG, SVG or PDF).
+    ``findings`` say in sentences what the numbers say, ``problems`` what failed and why, and
+    ``left_out`` what was not asked for, as a model, a file or a program is missing.
     """
 
     tables: Mapping[str, CellTable]
@@ -70,21 +63,16 @@ class StudyResult:
     logs: Mapping[str, RunLog] = field(default_factory=dict)
     findings: Sequence[str] = ()
     problems: Sequence[str] = ()
+    left_out: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study, as ``discode study NAME`` runs it.
+    """A study, as ``discode paper NAME:KEY=VALUE`` runs it.
 
-    Attributes:
-        name: Its name on the command line.
-        about: What it shows, in one line.
-        paper: The labels of the paper's tables and figures that it is about.
-        run: Makes it.
-        benchmarks: Those it is about, as ``-b`` takes them: "foil:references=4"; without ``-b`` it
-            is run on those of them that are there. None if it needs no benchmark.
-        options: Its own options, each an option of its command.
+    ``paper`` are the labels of the paper's tables and figures that it is about; ``benchmarks`` are
+    those it is run on without ``-b``, where they are there, () if it needs none.
     """
 
     name: str
@@ -97,112 +85,135 @@ class Study:
 
 @dataclass(frozen=True)
 class StudyRuns:
-    """Logs by name, what failed with the reason, and what was left out as a model cannot do it."""
+    """Logs by name, what failed and what was left out (:class:`StudyResult`), with reasons."""
 
     logs: Mapping[str, RunLog]
     problems: tuple[str, ...]
     left_out: tuple[str, ...] = ()
 
 
-def run_methods(setup: StudySetup, methods: Sequence[str], scale: str | None = None) -> StudyRuns:
+def run_methods(
+    setup: StudySetup, methods: Sequence[str], scales: Sequence[str | None] = (None,)
+) -> StudyRuns:
     """Score every benchmark with every judge and method; nothing is scored or asked twice.
 
     Results that runs in ``setup`` have of the same pairs and the same model are taken from there.
     Readings that a judge's store has are decoded, and only the rest is asked for. Logs of
     benchmarks that were not loaded are handed on as they are. Metrics that do not ask a judge are
-    run once, with the first.
-
-    Args:
-        setup: What to work on.
-        methods: Metrics by name, as :meth:`~discode.metrics.MetricFactory.make` takes them.
-        scale: The judges' scale, if it is not to be their own.
+    run once, with the first. ``scales`` are those to ask the judges on; None is a judge's own.
     """
     logs: dict[str, RunLog] = {}
-    problems: dict[tuple[str, str], str] = {}
+    problems: dict[tuple[str, str], DiscodeError] = {}
     left_out: dict[str, None] = {}
-    for number, (model, factory) in enumerate(setup.judges.items()):
+    labels: dict[tuple[bool, str, str], list[str]] = {}  # by whether it is a lack, run and reason
+    for number, (scale, (model, factory)) in enumerate(product(scales, setup.judges.items())):
+        opened = _opened(factory)
         if scale is not None:
             factory = replace(factory, scale=scale)
-        judge = judge_name(factory) or model
+            if opened is not None:  # one model for all scales
+                factory = replace(factory, model=opened.backend, options={})
+        judge = model if opened is None else opened.backend.identity.model
         names = [name for name in methods if number == 0 or asks_judge(name)]
         hidden = [name for name in names if _needs_hidden(name)]
-        if hidden and not _has_hidden(factory):
+        if hidden and opened is not None and "hidden" not in opened.backend.capabilities:
             names, hidden = [name for name in names if name not in hidden], []
             left_out[f"{judge} gives no hidden states, which Adam needs"] = None
         # What needs hidden states comes first: its readings serve all others.
-        metrics = {name: name for name in (*hidden, *names)}
+        metrics = {name: setup.metrics.get(name, name) for name in (*hidden, *names)}
         for place, benchmark in setup.benchmarks.items():
             run = " ".join(filter(None, [judge, place, scale]))
             log, reasons = _score(setup, benchmark, factory, metrics)
             problems |= {(run, label): reason for label, reason in reasons.items()}
-            results = dict(log.results)
-            if run in logs:  # readings of one model in several stores
-                results |= logs[run].results
-            if results:
+            earlier = logs[run].results if run in logs else {}  # another store of the same model
+            if results := {**log.results, **earlier}:
                 logs[run] = replace(log, results=results)
+            for label in metrics.keys() & log.results.keys() - earlier.keys():
+                if reason := _failures(log.results[label]):
+                    shown = "the judge" if asks_judge(label) else label
+                    labels.setdefault((False, run, reason), []).append(shown)
     for run, log in setup.logs.items():
         if others := _others(setup, log):
             logs.setdefault(run, replace(log, results=others))
-    unsolved = _explain(problems, logs)
+    for (run, label), error in problems.items():
+        if run not in logs or label not in logs[run].results:  # no other store had them
+            lack = is_lack(error)  # the same for every benchmark
+            where = run.partition(" ")[0] if lack else run
+            labels.setdefault((lack, where, str(error)), []).append(label)
+    return _concluded(logs, labels, left_out)
+
+
+def _concluded(
+    logs: Mapping[str, RunLog],
+    labels: Mapping[tuple[bool, str, str], Sequence[str]],
+    left_out: Iterable[str],
+) -> StudyRuns:
+    """Return the runs with a line for each reason of what they lack, or raise if there are none."""
+    lines = {
+        key: f"{key[1]}, {', '.join(sorted({*of})[:3])}{' ...' * (len({*of}) > 3)}: {key[2]}"
+        for key, of in labels.items()
+    }
+    failed = tuple(line for (lack, *_), line in lines.items() if not lack)
+    if not logs and not lines:
+        raise InputError("there is nothing to score; give --data FOLDER or --log RUN.json")
     if not logs:
-        raise InputError(
-            f"nothing could be scored: {'; '.join(unsolved)}"
-            if unsolved
-            else "there is nothing to score; give --data FOLDER or --log RUN.json"
-        )
-    return StudyRuns(logs, unsolved, tuple(left_out))
+        kind = BackendError if failed else InputError
+        raise kind(f"nothing could be scored: {'; '.join(lines.values())}")
+    lacking = (line for (lack, *_), line in lines.items() if lack)
+    return StudyRuns(dict(logs), failed, tuple(dict.fromkeys([*left_out, *lacking])))
+
+
+def is_lack(error: DiscodeError) -> bool:
+    """Whether an error says that something is not there, rather than that something failed."""
+    return isinstance(error, InputError | MissingExtraError)
 
 
 def _score(
     setup: StudySetup, benchmark: Benchmark, factory: MetricFactory, metrics: Mapping[str, str]
-) -> tuple[RunLog, dict[str, str]]:
+) -> tuple[RunLog, dict[str, DiscodeError]]:
     """Return the log of the metrics that have scores, and why each of the others has none."""
-    log, reasons = run_metrics(
+    log, errors = run_metrics(
         benchmark, metrics, factory, setup.protocol,
         earlier=_earlier(setup, benchmark, factory), progress=setup.progress,
     )  # fmt: skip
     scored = {k: v for k, v in log.results.items() if np.isfinite(v.value).any()}
-    silent = {
-        label: next(iter(result.errors.values()), "no scores")
+    silent: dict[str, DiscodeError] = {
+        label: (InputError if _shows_in_vain(label, factory) else BackendError)(
+            next(iter(result.errors.values()), "no scores")
+        )
         for label, result in log.results.items()
         if label not in scored
     }
-    unread = next((reason for label, reason in silent.items() if asks_judge(label)), "")
-    for label, reason in reasons.items():
+    unread = next((error for label, error in silent.items() if asks_judge(label)), None)
+    for label, error in errors.items():
         # Where nothing could be read at all, hidden states are not what is missing.
-        silent[label] = unread if unread and _needs_hidden(label) else reason
+        silent[label] = unread if unread and _needs_hidden(label) else error
     return replace(log, results=scored), silent
 
 
-def _explain(
-    problems: Mapping[tuple[str, str], str], logs: Mapping[str, RunLog]
-) -> tuple[str, ...]:
-    """Return a line for each reason why metrics have no scores, unless another store had them."""
-    labels: dict[tuple[str, str], list[str]] = {}
-    for (run, label), reason in problems.items():
-        if run not in logs or label not in logs[run].results:
-            labels.setdefault((run, reason), []).append(label)
-    return tuple(f"{run}, {', '.join(of)}: {reason}" for (run, reason), of in labels.items())
+def _shows_in_vain(name: str, factory: MetricFactory) -> bool:
+    """Whether a judge would be shown references, which it does not take."""
+    return (
+        name.startswith("ref-") and asks_judge(name) and not factory.judge.backend.takes_references
+    )
+
+
+def _failures(result: MetricResult) -> str:
+    """Say how many pairs failed, and why the first did; "" if none."""
+    failed = result.failures
+    count = f"{len(failed):,} of {len(result.value):,} pairs failed, the first: "
+    return next((count + reason for reason in failed.values()), "")
 
 
 def _needs_hidden(name: str) -> bool:
     return asks_judge(name) and "hidden" in get_decoder(name.removeprefix("ref-")).requires
 
 
-def _has_hidden(factory: MetricFactory) -> bool:
-    """Whether a judge gives hidden states; one that cannot be opened says why where it is run."""
+def _opened(factory: MetricFactory) -> Judge | None:
+    """Return a judge; None if it cannot be opened, and it says why where it is run."""
     try:
-        return "hidden" in factory.judge.backend.capabilities
+        return factory.judge
     except DiscodeError:
-        return True
-
-
-def judge_name(factory: MetricFactory) -> str:
-    """Return the name that a judge is signed with; "" if it cannot be opened."""
-    try:
-        return factory.judge.backend.identity.model
-    except DiscodeError:
-        return ""
+        return None
 
 
 def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) -> RunLog:
@@ -239,16 +250,8 @@ def _others(setup: StudySetup, log: RunLog) -> dict[str, MetricResult]:
 
 def _made_by(factory: MetricFactory, signature: Signature) -> bool:
     """Whether scores are of this judge's model, asked in the same way."""
-    try:
-        return signature.asked == factory.judge.signature.asked
-    except DiscodeError:
-        return False
-
-
-def bare_pairs(benchmark: Benchmark) -> tuple[list[Pair], NDArray[np.intp]]:
-    """Return pairs without references, each once, and (P,) which of them each pair is."""
-    first, which = unique_keys([(str(pair.image), pair.caption) for pair in benchmark.pairs])
-    return [replace(benchmark.pairs[number], references=()) for number in first], which
+    judge = _opened(factory)
+    return judge is not None and signature.asked == judge.signature.asked
 
 
 def file_stem(text: str) -> str:

@@ -25,10 +25,7 @@ DIGITS = 6
 class CalibrationError:
     """Root mean squared errors on held-out ratings, in points of the people's scale.
 
-    Attributes:
-        calibrated: Of the calibrated scores.
-        line: Of the straight line by least squares.
-        constant: Of the mean rating, whatever the score.
+    Of the calibrated scores, of the straight line by least squares, and of the mean rating.
     """
 
     calibrated: float

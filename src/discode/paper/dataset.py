@@ -13,17 +13,14 @@ The paper's way of counting, found by counting the real files:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from discode.bench.layout import CellTable, TableValue
 from discode.benchmarks import Benchmark, Ratings
-from discode.benchmarks.parsing import read_json_file
 from discode.errors import InputError
-from discode.options import TEXT, Option
 from discode.paper.base import Study, StudyResult, StudySetup
 from discode.paper.published import published_cells
 
@@ -32,16 +29,10 @@ from discode.paper.published import published_cells
 class DatasetCounts:
     """What a benchmark consists of.
 
-    Attributes:
-        captions: Captions that people judged: one per rated pair, two per choice.
-        words: Their mean number of words.
-        pairs: Distinct pairs of image and caption.
-        images: Images.
-        references: Distinct references per image, on average.
-        reference_words: The references' mean number of words; NaN where there are none.
-        judgments: Ratings, or choices.
-        raters: How many people the data tells apart; None where it does not say.
-        categories: The categories of choices; () for ratings.
+    ``captions`` that people judged are one per rated pair and two per choice, ``pairs`` are
+    distinct pairs of image and caption, ``references`` distinct ones per image on average.
+    ``words`` are means, NaN where there is no text; ``raters`` is None where the data does not tell
+    people apart.
     """
 
     captions: int
@@ -69,45 +60,36 @@ def count_dataset(benchmark: Benchmark) -> DatasetCounts:
     else:
         shown = np.concatenate([judged.left, judged.right])
         categories = tuple(dict.fromkeys(judged.category))
-    references = _references(benchmark)
+    by_image: dict[int, dict[str, None]] = {}
+    for image, pair in zip(benchmark.image.tolist(), pairs, strict=True):
+        by_image.setdefault(image, {}).update(dict.fromkeys(pair.references))
+    references = [len(text.split()) for texts in by_image.values() for text in texts]
     return DatasetCounts(
         captions=len(shown) // draws,
         words=_mean(words[shown].tolist()),
         pairs=len({(str(pair.image), pair.caption) for pair in pairs}),
-        images=len(np.unique(benchmark.image)),
-        references=_mean([len(texts) for texts in references]),
-        reference_words=_mean([len(text.split()) for texts in references for text in texts]),
+        images=len(by_image),
+        references=len(references) / max(1, len(by_image)),
+        reference_words=_mean(references),
         judgments=len(judged) // draws,
         raters=raters,
         categories=categories,
     )
 
 
-def _references(benchmark: Benchmark) -> list[dict[str, None]]:
-    """Return the distinct references of each image."""
-    references: dict[int, dict[str, None]] = {}
-    for image, pair in zip(benchmark.image.tolist(), benchmark.pairs, strict=True):
-        references.setdefault(image, {}).update(dict.fromkeys(pair.references))
-    return list(references.values())
-
-
-def _mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return sum(listed) / len(listed) if listed else float("nan")
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
 
 
 def _run(setup: StudySetup) -> StudyResult:
     if not setup.benchmarks:
         raise InputError("dataset needs --data: a run has no captions")
-    people_of = _people(setup.options["facts"])
     paper = {cell.column: cell.value for cell in published_cells("dataset_statistics")}
     sizes: list[list[TableValue]] = []
     people: list[list[TableValue]] = []
     findings, notes = [], []
     for place, benchmark in setup.benchmarks.items():
         counts = count_dataset(benchmark)
-        if benchmark.name == "mceval" and people_of is not None:
-            counts = replace(counts, raters=people_of)
         captions = paper.get(f"{benchmark.name} captions")
         words = paper.get(f"{benchmark.name} words")
         printed = None if captions is None else f"{captions:,.0f}"
@@ -138,17 +120,6 @@ def _run(setup: StudySetup) -> StudyResult:
     return StudyResult(tables, findings=findings)
 
 
-def _people(path: str | None) -> int | None:
-    """Return how many people judged, by the facts.json of a campaign's export."""
-    if not path:
-        return None
-    facts = read_json_file(Path(path))
-    people = facts.get("people") if isinstance(facts, dict) else None
-    if not isinstance(people, int):
-        raise InputError(f"{path} does not say how many people judged; give an export's facts.json")
-    return people
-
-
 def _verdict(place: str, counts: DatasetCounts, captions: float, words: float) -> str:
     """Say whether the paper's numbers are those of this data, and of which texts."""
     same = counts.captions == captions
@@ -168,10 +139,4 @@ STUDY = Study(
     ("dataset_statistics",),
     _run,
     benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s", "foil", "mceval"),
-    options=(
-        Option(
-            "facts", None, "facts.json of a campaign's export (-b mceval): how many people judged",
-            (TEXT, None),
-        ),
-    ),
-)  # fmt: skip
+)

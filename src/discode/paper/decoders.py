@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +15,20 @@ from discode.bench.agreement import AgreementProtocol, agreement_statistic
 from discode.bench.layout import CellTable, TableValue
 from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.bulk.judging import raise_if_stopped
-from discode.decoders import METHODS, Decoder, get_decoder, options_of
+from discode.decoders import Decoder, get_decoder
 from discode.decoders.preset import Calibration, Preset, preset_digest
 from discode.errors import InputError
 from discode.judge import Judge
 from discode.metrics import MetricFactory
 from discode.options import SIZE, Option, options_text
-from discode.paper.base import Study, StudyResult, StudySetup, bare_pairs, file_stem
+from discode.paper.base import Study, StudyResult, StudySetup, file_stem
 from discode.paper.calibration import CalibrationError, calibration_error, fit_calibration
+from discode.paper.digits import led_by_second_hump
 from discode.paper.selection import NestedChoice, choose, deal_folds
 from discode.readings import Readings
 from discode.scales import Scale
 from discode.scores import Floats
-from discode.stats import Interval, credit, tie_rate
+from discode.stats import credit, tie_rate
 from discode.stats.contributions import (
     Contributions,
     accuracy_contributions,
@@ -42,76 +46,49 @@ MEASURES = {"tau_c": "τ_c", "mean": "accuracy"}
 
 _NAMED = (BASELINE, "raw", "discode", "paper-adam")
 TRUST = (0, 1, 4, 9, 19)
-# Written out, so that the candidates stay what they are if a default changes.
 _DISCODE = (
     *(f"alpha=1,tau={tau},trust=0" for tau in (0.5, 0.7, 1.4, 2)),
-    *(f"tau=1,trust={trust},prior_variance={width}" for width in (1, 4) for trust in TRUST),
+    *(f"trust={trust}" for trust in TRUST),
+    *(f"prior_variance=4,trust={trust}" for trust in TRUST),
     *(f"tau={tau},trust=0" for tau in (0.5, 2)),
-    *(f"tau=1,trust={trust},sigma2=1" for trust in (0, 4)),
-    *(f"tau=alpha,alpha_clip=none,trust={trust}" for trust in TRUST[1:]),
+    *(f"sigma2=1,trust={trust}" for trust in (0, 4)),
+    *(f"alpha_clip=none,tau=alpha,trust={trust}" for trust in TRUST[1:]),
 )
 
 
-def candidate_decoders(
-    scale: Scale, *, default: Decoder | None = None, hidden: bool = False
-) -> dict[str, Decoder]:
+def candidate_decoders(scale: Scale, *, hidden: bool = False) -> dict[str, Decoder]:
     """Return the decoders to choose from by what ``-m`` calls them, simple ones first.
 
     Smoothing, the baseline, and the raw answer; token probabilities at other temperatures,
     p ∝ L^(1/τ); and DISCODE with its trust λ in L, the width of its prior, σ² and τ: on scale unit
-    each with all three rules for the stem. ``default`` is what "discode" means to the model, if it
-    advises a weight of its own. With ``hidden`` also Adam steps on the printed loss.
+    each with all three rules for the stem. With ``hidden`` also Adam steps on the printed loss.
 
     >>> from discode.scales import FIVE
     >>> list(candidate_decoders(FIVE))[:3]
     ['smoothing', 'raw', 'discode']
     """
-    stems = ("graded", "greedy", "joint") if len(scale.stems) > 1 else ("graded",)
-    candidates: dict[str, Decoder] = {}
-
-    def add(method: str, options: str = "", allowed: Sequence[str] = stems) -> None:
-        for stem in allowed:
-            decoder = get_decoder(f"{method}:{options}", stem=stem)
-            candidates[_shortest(method, decoder)] = decoder
-
-    add(BASELINE)
-    add("raw", allowed=stems[1:] or ("greedy",))
-    candidates["discode"] = get_decoder("discode") if default is None else default
-    for options in _DISCODE:
-        add("discode", options)
-    for steps in (10, 30) if hidden else ():
-        add("paper-adam", f"steps={steps}", stems[:2])
-    return candidates
-
-
-def _shortest(method: str, decoder: Decoder) -> str:
-    """Return a decoder as ``-m`` takes it, without the options that the method has anyway.
-
-    >>> _shortest("discode", get_decoder("discode:sigma2=0.1,tau=2,trust=0"))
-    'discode:tau=2,trust=0'
-    """
-    row = METHODS[method]
-    usual = {known.name: known.default for known in options_of(row.make)} | dict(row.options)
-    other = {name: value for name, value in decoder.options().items() if value != usual[name]}
-    return f"{method}:{options_text(other)}".removesuffix(":")
+    rules = ("", "stem=greedy", "stem=joint") if len(scale.stems) > 1 else ("",)
+    methods = [(BASELINE, "", rule) for rule in rules]
+    methods += [("raw", "", rule) for rule in dict.fromkeys(("", *rules[2:]))]
+    methods += [("discode", "", "")]
+    methods += [("discode", options, rule) for options in _DISCODE for rule in rules]
+    if hidden:
+        methods += [("paper-adam", f"steps={n}", rule) for n in (10, 30) for rule in rules[:2]]
+    names = [f"{name}:{','.join(filter(None, options))}" for name, *options in methods]
+    return {name.rstrip(":"): get_decoder(name) for name in names}
 
 
 @dataclass(frozen=True, eq=False)
 class DecoderChoice:
     """The decoders that were compared, which was chosen, and what that is worth.
 
-    Attributes:
-        specs: M methods, the baseline first.
-        agreement: (M,) on all images: too good for the winner, since it was chosen on them.
-        nested: The choice and its held-out figures.
-        measure: What agreement means: "tau_c", or "mean" (accuracy).
-        images: How many there are.
-        judgments: How many of people's judgments were used.
-        failed: How many were not, for want of a score.
-        unusable: Methods that have no score where the baseline has one.
-        calibration: From the recommended method's scores to people's ratings.
-        error: Its held-out error.
-        ties: Share of tied pairs of scores, before and after calibration.
+    Of the M ``specs`` the baseline is the first. ``agreement`` (M,) is that on all images: too good
+    for the winner, which was chosen on them; ``measure`` says what it is, "tau_c" or "mean"
+    (accuracy). ``failed`` judgments have no score and are not used; ``unusable`` methods have none
+    where the baseline has one, ``same`` ones give the scores of the spec they name. ``flattered``
+    says whose τ_c is the highest for its ties alone. ``calibration`` goes from the recommended
+    method's scores to people's ratings, with its held-out error and the share of tied pairs before
+    and after.
     """
 
     specs: tuple[str, ...]
@@ -122,6 +99,8 @@ class DecoderChoice:
     judgments: int
     failed: int
     unusable: tuple[str, ...] = ()
+    same: Mapping[str, str] = field(default_factory=dict)
+    flattered: str = ""
     calibration: Calibration | None = None
     error: CalibrationError | None = None
     ties: tuple[float, float] = (0.0, 0.0)
@@ -161,7 +140,7 @@ def choose_decoder(
     if calibrated and len(np.unique(judgments.value if isinstance(judgments, Ratings) else ())) < 2:
         raise InputError("--calibrate needs ratings that differ; choices have no scale")
     values = {spec: decoder.decode(readings).score for spec, decoder in candidates.items()}
-    specs, unusable = _comparable(values)
+    specs, unusable, same = _comparable(values)
     keep, failed = _with_scores(judgments, values[specs[0]])
     pairs = (judgments.pair if isinstance(judgments, Ratings) else judgments.left)[keep]
     clusters = np.unique(image[pairs], return_inverse=True)[1]
@@ -189,24 +168,46 @@ def choose_decoder(
         for spec in specs
     ]
     choice = DecoderChoice(
-        specs, np.array(agreement), nested, measure, images, len(pairs), failed, unusable
+        specs, np.array(agreement), nested, measure, images, len(pairs), failed, unusable, same
     )
+    if isinstance(judgments, Ratings):
+        scores = {spec: value[pairs] for spec, value in values.items()}
+        choice = replace(choice, flattered=_flattered(choice, scores, judgments.value[keep]))
     if not calibrated or not isinstance(judgments, Ratings):
         return choice
     return _calibrate(choice, values, pairs, judgments.value[keep], fold[clusters])
 
 
-def _comparable(values: Mapping[str, Floats]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _comparable(
+    values: Mapping[str, Floats],
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
     """Return the methods to choose from, and those without a score where the baseline has one.
 
-    Of methods that give the same scores the first is taken: on many models no row reaches 1.0, and
-    all rules for the stem are then one.
+    Of methods that give the same scores the first is taken, and the third result says for which
+    others: on many models no row reaches 1.0, and all rules for the stem are then one.
     """
     base = next(iter(values.values()))
     unusable = [spec for spec in values if (np.isnan(values[spec]) & np.isfinite(base)).any()]
     first = {values[spec].tobytes(): spec for spec in reversed(list(values))}
-    specs = [s for s in values if s not in unusable and first[values[s].tobytes()] == s]
-    return tuple(specs), tuple(unusable)
+    same = {spec: first[values[spec].tobytes()] for spec in values if spec not in unusable}
+    specs = tuple(spec for spec in same if same[spec] == spec)
+    return specs, tuple(unusable), same
+
+
+def _flattered(choice: DecoderChoice, scores: Mapping[str, Floats], people: Floats) -> str:
+    """Say of the highest τ_c that its decoder owes it to having fewer values than people have."""
+    base, best = choice.specs[0], choice.specs[int(choice.agreement.argmax())]
+    few, many = len(np.unique(scores[best])), len(np.unique(people))
+    if best == choice.winner or few >= many:
+        return ""
+    tau = 100 * float(choice.agreement.max())
+    tied = [f"{100 * tie_rate(side):.0f} %" for side in (people, scores[best], scores[base])]
+    return (
+        f"{best} has the highest τ_c, {tau:.2f}, for its ties alone: people's scores tie in "
+        f"{tied[0]} of the pairs, {best}'s in {tied[1]}, {base}'s in {tied[2]}, and τ_c makes up "
+        f"for ties by m/(m-1), with m = {few} for {best} and {many} for people. Decoders are "
+        f"chosen with m = {many} for all; so {best} has {tau * (1 - 1 / few) / (1 - 1 / many):.2f}."
+    )
 
 
 def _with_scores(judgments: Ratings | Preferences, base: Floats) -> tuple[NDArray[np.bool_], int]:
@@ -241,15 +242,6 @@ def _calibrate(
     )
 
 
-def write_method(decoder: Decoder) -> str:
-    """Return a decoder as ``-m`` takes it, with every option written out.
-
-    >>> write_method(get_decoder("smoothing:stem=joint"))
-    'smoothing:stem=joint'
-    """
-    return f"{decoder.name}:{options_text(decoder.options())}"
-
-
 def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
     """Return what was found, in sentences; ``measure`` is what agreement is called."""
     nested, gain = choice.nested, choice.nested.difference
@@ -278,6 +270,8 @@ def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
             f"pairs of scores: {100 * choice.ties[0]:.2f} % before, {100 * choice.ties[1]:.2f} % "
             f"after; {measure} is measured before."
         )
+    if choice.flattered:
+        sentences.append(choice.flattered)
     if choice.unusable:
         sentences.append(
             f"Not compared, since they have no score where {choice.specs[0]} has one: "
@@ -287,17 +281,17 @@ def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
 
 
 def make_preset(
-    choice: DecoderChoice, decoder: Decoder, judge: Judge, benchmark: Benchmark, folds: int
+    choice: DecoderChoice, decoder: Decoder, scale: Scale, source: Mapping[str, Any], folds: int
 ) -> Preset:
-    """Return the preset of a choice: the recommended method's decoder, and how it was chosen."""
+    """Return the preset of a choice: the recommended method's decoder, and how it was chosen.
+
+    ``source`` says whose readings and judgments it was chosen on.
+    """
     nested, gain = choice.nested, choice.nested.difference
     chosen = {
         "verdict": describe_choice(choice, MEASURES[choice.measure])[0],
         "by": f"discode choose, version {__version__}",
-        "judge": str(judge.signature.asked),
-        "benchmark": benchmark.name,
-        "options": dict(benchmark.options),
-        "sha256": dict(benchmark.checksums),
+        **source,
         "images": choice.images,
         "judgments": choice.judgments,
         "without_score": choice.failed,
@@ -323,48 +317,101 @@ def make_preset(
             "tied_pairs_before": _short(choice.ties[0]),
             "tied_pairs_after": _short(choice.ties[1]),
         }
-    return Preset(write_method(decoder), judge.scale.unique_name, choice.calibration, chosen)
+    method = f"{decoder.name}:{options_text(decoder.options())}"  # every option is written out
+    return Preset(method, scale.unique_name, choice.calibration, chosen)
 
 
 def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def run_decoders(setup: StudySetup) -> StudyResult:
-    """Choose a decoder for each judge on each benchmark: the study ``decoders``."""
-    if not setup.benchmarks or not setup.judges:
-        raise InputError("decoders needs --ratings FILE, or -b BENCHMARK and --data FOLDER")
-    if not setup.protocol.resamples:
-        raise InputError("decoders tests its choice by resampling; give --resamples 100 or more")
-    folds, hidden = setup.options["folds"], setup.options["adam"]
+@dataclass(frozen=True)
+class JudgedReadings:
+    """What a decoder is chosen on: readings (P,), the image of each, and people's judgments.
+
+    ``source`` says where they come from, and is kept in the preset; ``note`` what was left out.
+    """
+
+    title: str
+    readings: Readings
+    image: NDArray[np.int64]
+    judgments: Ratings | Preferences
+    source: Mapping[str, Any]
+    note: str = ""
+
+
+def choose_and_show(
+    sets: Mapping[str, JudgedReadings],
+    candidates: Callable[[Scale], dict[str, Decoder]],
+    protocol: AgreementProtocol,
+    *,
+    folds: int = FOLDS,
+    calibrated: bool = False,
+    together: bool = False,
+) -> StudyResult:
+    """Choose a decoder for each set: a table, sentences, and a preset as NAME.json.
+
+    ``together`` makes one table of all sets, with a column per decoder.
+    """
+    if not protocol.resamples:
+        raise InputError("choose tests its choice by resampling; give --resamples 100 or more")
     tables: dict[str, CellTable] = {}
     files: dict[str, str] = {}
     findings: list[str] = []
+    choices: list[DecoderChoice] = []
+    for name, judged in sets.items():
+        scale = judged.readings.scale
+        decoders = candidates(scale)
+        choice = choose_decoder(
+            judged.judgments, judged.image, judged.readings, decoders, protocol=protocol,
+            folds=folds, calibrated=calibrated,
+        )  # fmt: skip
+        preset = make_preset(choice, decoders[choice.recommended], scale, judged.source, folds)
+        files[f"{name}.json"] = preset.text()
+        choices.append(choice)
+        tables[name] = _table(choice, judged.title, folds)
+        sentences = describe_choice(choice, MEASURES[choice.measure])
+        where = f"{judged.title}: " if len(sets) > 1 else ""
+        findings += [f"{where}{line}" for line in sentences]
+    presets = list(files)
+    if not together:
+        presets = [f"{name} ({preset_digest(text.encode())})" for name, text in files.items()]
+    findings.append(f"Presets for -m, written with -o FOLDER: {', '.join(presets)}.")
+    if together:
+        tables = {STUDY.name: _one_table(list(sets.values()), choices)}
+    problems = [
+        f"{judged.title}: {choice.failed:,} of {len(judged.judgments):,} judgments lack a score; "
+        f"{next(iter(judged.readings.errors.values()), 'a log-probability is not a number')}"
+        for judged, choice in zip(sets.values(), choices, strict=True)
+        if choice.failed
+    ]
+    return StudyResult(tables, findings=findings, problems=problems, files=files)
+
+
+def run_decoders(setup: StudySetup) -> StudyResult:
+    """Choose a decoder for each judge on each benchmark: ``discode choose``."""
+    if not setup.benchmarks or not setup.judges:
+        raise InputError("choose needs --ratings FILE, or -b BENCHMARK and --data FOLDER")
+    hidden = setup.options["adam"]
     several = len(setup.judges) * len(setup.benchmarks) > 1
-    for model, factory in setup.judges.items():
-        for place, benchmark in setup.benchmarks.items():
-            name = file_stem(f"decoder {model} {place}") if several else "decoder"
-            judge, readings = _read(setup, factory, benchmark, hidden=hidden)
-            decoders = candidate_decoders(
-                readings.scale, default=factory.judge.decoder, hidden=hidden
-            )
-            choice = choose_decoder(
-                benchmark.judgments, benchmark.image, readings, decoders,
-                protocol=setup.protocol, folds=folds,
-                calibrated=setup.options["calibrate"],
-            )  # fmt: skip
-            preset = make_preset(choice, decoders[choice.recommended], judge, benchmark, folds)
-            files[f"{name}.json"] = preset.text()
-            tables[name] = _table(choice, f"{place}, {model}", folds)
-            sentences = describe_choice(choice, MEASURES[choice.measure])
-            sentences.append(
-                f"Preset {preset_digest(preset.text().encode())}, written with -o FOLDER: "
-                f"discode score -m FOLDER/{name}.json."
-            )
-            findings += (
-                [f"{place}, {model}: {line}" for line in sentences] if several else sentences
-            )
-    return StudyResult(tables, findings=findings, files=files)
+    sets = {}
+    for model, place in product(setup.judges, setup.benchmarks):
+        name = file_stem(f"decoder {model} {place}") if several else "decoder"
+        benchmark = setup.benchmarks[place]
+        judge, readings = _read(setup, setup.judges[model], benchmark, hidden=hidden)
+        source = {
+            "judge": str(judge.signature.asked),
+            "benchmark": benchmark.name,
+            "options": dict(benchmark.options),
+            "sha256": dict(benchmark.checksums),
+        }
+        sets[name] = JudgedReadings(
+            f"{place}, {model}", readings, benchmark.image, benchmark.judgments, source
+        )
+    return choose_and_show(
+        sets, partial(candidate_decoders, hidden=hidden), setup.protocol,
+        folds=setup.options["folds"], calibrated=setup.options["calibrate"],
+    )  # fmt: skip
 
 
 def _read(
@@ -375,7 +422,7 @@ def _read(
     if hidden:
         judge = replace(judge, decoder=get_decoder("paper-adam"))  # refuses models without them
         factory.readings.hidden = True
-    pairs, which = bare_pairs(benchmark)
+    pairs, which = benchmark.bare_pairs()
     readings = factory.readings.read(judge, pairs, False, setup.count_up("readings", len(pairs)))
     if readings.errors:
         raise_if_stopped(judge)
@@ -384,12 +431,10 @@ def _read(
 
 def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
     measure, nested = MEASURES[choice.measure], choice.nested
-    gain = nested.difference
-    percent = Interval(100 * gain.value, 100 * gain.low, 100 * gain.high, gain.level)
     base = choice.specs[0]
     rows: list[list[TableValue]] = [
         ["held-out images"],
-        ["  the best of the other folds", 100 * nested.value, percent, None],
+        ["  the best of the other folds", 100 * nested.value, nested.difference.times(100), None],
         [f"  {base}", 100 * nested.baseline, None, None],
         ["all images"],
     ]
@@ -398,16 +443,10 @@ def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
     shown |= {*nested.by_fold}
     for number in best:
         if number in shown:
-            value = 100 * float(choice.agreement[number])
             times = nested.by_fold.count(number)
-            rows.append(
-                [
-                    f"  {choice.specs[number]}",
-                    value,
-                    value - 100 * float(choice.agreement[0]),
-                    f"{times} of {folds}" if times else None,
-                ]
-            )
+            value, base_value = (100 * float(choice.agreement[row]) for row in (number, 0))
+            cells = value, value - base_value, f"{times} of {folds}" if times else None
+            rows.append([f"  {choice.specs[number]}", *cells])
     kind = "ratings" if choice.measure == "tau_c" else "choices"
     lost = f", {choice.failed:,} without a score" if choice.failed else ""
     return CellTable(
@@ -424,25 +463,47 @@ def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
     )  # fmt: skip
 
 
+def _one_table(sets: Sequence[JudgedReadings], choices: Sequence[DecoderChoice]) -> CellTable:
+    """Return a row per set: its size, the agreement of raw and smoothing, the others' gains."""
+    rows: list[list[TableValue]] = []
+    specs = (*choices[0].same, *choices[0].unusable)
+    others = [spec for spec in specs if spec not in (BASELINE, "raw")]
+    for judged, choice in zip(sets, choices, strict=True):
+        tau = {
+            spec: 100 * float(choice.agreement[choice.specs.index(first)])
+            for spec, first in choice.same.items()
+        }
+        p = get_decoder(BASELINE).decode(judged.readings).distribution
+        second = led_by_second_hump(p[np.isfinite(p).all(axis=1)])
+        gains = [tau[spec] - tau[BASELINE] if spec in tau else None for spec in others]
+        rows.append([judged.title, f"{choice.judgments:,}", tau.get("raw"), tau[BASELINE],
+                     *gains, 100 * float(second.mean())])  # fmt: skip
+    names = [spec.replace("discode:trust=", "λ=") for spec in others]
+    return CellTable(
+        ["readings", "n", "raw", BASELINE, *names, "2nd hump %"],
+        rows,
+        "How decoders agree with people: τ_c of raw and smoothing, the others' difference to it",
+        [
+            "λ is discode's trust in the model (9 by default); paper is the formula as printed.",
+            "2nd hump: rows where most of the way from raw to smoothing is a second hump's.",
+            *(
+                f"{judged.title}: {judged.note}"
+                + (f"; without a score: {choice.failed:,}" if choice.failed else "")
+                for judged, choice in zip(sets, choices, strict=True)
+            ),
+        ],
+    )
+
+
 STUDY = Study(
-    "decoders",
+    "choose",
     "which decoder suits your model: chosen by people's judgments, tested on held-out images",
     (),
     run_decoders,
     benchmarks=("flickr8k-expert",),
     options=(
-        Option(
-            "calibrate",
-            False,
-            "also bring scores to the people's scale, by isotonic regression",
-            (False, True),
-        ),
-        Option(
-            "adam",
-            False,
-            "also try Adam steps on the printed loss; needs hidden states, and torch",
-            (False, True),
-        ),
+        Option("calibrate", False, "also bring scores to the people's scale", (False, True)),
+        Option("adam", False, "also try Adam steps on the printed loss", (False, True)),
         Option("folds", FOLDS, "into how many folds the images are dealt", (SIZE,)),
     ),
 )

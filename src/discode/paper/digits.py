@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from discode.bench.layout import CellTable, TableValue
 from discode.decoders import get_decoder
 from discode.decoders.base import Floats
 from discode.errors import InputError
-from discode.paper.base import Study, StudyResult, StudySetup, bare_pairs
+from discode.paper.base import Study, StudyResult, StudySetup
 from discode.paper.drawing import BEFORE, BLUE, INK, RED, empty_figure, save_figure
 from discode.readings import Readings
 from discode.stats import Interval, bootstrap_all
@@ -40,20 +41,12 @@ SEEN = 0.01
 class DigitCounts:
     """What a model's digits look like over N pairs, for K answers.
 
-    Attributes:
-        answers: K names, lowest first.
-        pairs: How many pairs have a reading.
-        failed: How many do not.
-        top: How many of the readings say the highest rating by its stem (1.0): there is no digit to
-            choose after it, and they are left out of all that follows.
-        counts: (K,) how many pairs have each raw answer.
-        frequency: K shares of the raw answers.
-        probability: K mean token probabilities.
-        bias: K values of bias(d), as above.
-        total: Their sum, the mean mass above one hump.
-        humps: The share of pairs with more than ``SEEN`` above one hump.
-        profile: (K, K) the mean token probabilities by raw answer; NaN where there is no such pair.
-        excess: (K, K) what of them lies above one hump, on average.
+    ``top`` pairs have the highest rating by its stem (1.0): there is no digit to choose after it,
+    and they are left out of all that follows, as are ``failed`` pairs without a reading. ``counts``
+    (K,) is how many pairs have each raw answer, ``frequency`` their share, ``probability`` the mean
+    token probabilities, ``bias`` as above, ``total`` its sum, ``humps`` the share of pairs with
+    more than ``SEEN`` above one hump. ``profile`` (K, K) are the mean token probabilities by raw
+    answer, NaN where there is no such pair, and ``excess`` what of them lies above one hump.
     """
 
     answers: tuple[str, ...]
@@ -61,9 +54,9 @@ class DigitCounts:
     failed: int
     top: int
     counts: NDArray[np.int64]
-    frequency: tuple[Interval, ...]
-    probability: tuple[Interval, ...]
-    bias: tuple[Interval, ...]
+    frequency: list[Interval]
+    probability: list[Interval]
+    bias: list[Interval]
     total: Interval
     humps: Interval
     profile: Floats
@@ -76,20 +69,25 @@ def above_one_hump(p: Floats) -> Floats:
     >>> above_one_hump(np.array([[0.3, 0.1, 0.6], [0.2, 0.5, 0.3]])).round(2).tolist()
     [[0.2, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
-    raw = p.argmax(axis=1)
+    k = p.shape[1]
+    raw, places = p.argmax(axis=1)[:, None], np.arange(k)
     hump = np.empty_like(p)
-    rows, k = np.arange(len(p)), p.shape[1]
-    for step in (1, -1):  # away from the raw answer, to the right and to the left
-        at = raw.copy()
-        lowest = p[rows, raw]
-        hump[rows, raw] = lowest
-        for _ in range(k - 1):
-            at = at + step
-            inside = (at >= 0) & (at < k)
-            place = at.clip(0, k - 1)
-            lowest = np.where(inside, np.minimum(lowest, p[rows, place]), lowest)
-            hump[rows[inside], place[inside]] = lowest[inside]
+    for d in range(k):  # the least of the answers between the raw one and d
+        between = (places >= np.minimum(raw, d)) & (places <= np.maximum(raw, d))
+        hump[:, d] = np.where(between, p, np.inf).min(axis=1)
     return p - hump
+
+
+def led_by_second_hump(p: Floats) -> NDArray[np.bool_]:
+    """Return whether most of the way from the raw to the expected answer is a second hump's (N,).
+
+    It may be tiny: where a model is nearly sure, what is left decides the order of the scores.
+
+    >>> led_by_second_hump(np.array([[0.99, 0.004, 0.0, 0.001, 0.005], [0.6, 0.2, 0.2, 0.0, 0.0]]))
+    array([ True, False])
+    """
+    way = np.abs(np.arange(p.shape[1]) - p.argmax(axis=1)[:, None])
+    return np.asarray((above_one_hump(p) * way).sum(axis=1) > 0.5 * (p * way).sum(axis=1))
 
 
 def count_digits(
@@ -98,10 +96,9 @@ def count_digits(
     """Describe the digits of N readings; ``images`` (N,) are the clusters of the intervals."""
     protocol = protocol or AgreementProtocol()
     decoded = get_decoder("smoothing").decode(readings)
-    stems = readings.scale.stems
-    raw = get_decoder("raw").decode(readings)
+    raw = get_decoder("raw").decode(readings).score
     read = ~np.isnan(decoded.score)
-    top = read & (raw.score >= readings.scale.maximum) if len(stems) > 1 else np.zeros_like(read)
+    top = read & (len(readings.scale.stems) > 1) & (raw >= readings.scale.maximum)
     used = read & ~top
     if not used.any():
         raise InputError("no pair has a reading with a digit to choose; nothing can be counted")
@@ -127,23 +124,9 @@ def count_digits(
         profile, excess = (one_hot.T @ part / counts[:, None] for part in (p, above))
     return DigitCounts(
         decoded.answers, int(used.sum()), int((~read).sum()), int(top.sum()), counts,
-        tuple(several[:k]), tuple(several[k : 2 * k]), tuple(several[2 * k : 3 * k]),
-        several[3 * k], several[3 * k + 1], profile, excess,
+        several[:k], several[k : 2 * k], several[2 * k : 3 * k], several[-2],
+        several[-1], profile, excess,
     )  # fmt: skip
-
-
-def _read(setup: StudySetup) -> dict[str, DigitCounts]:
-    """Read every benchmark with every judge, each pair of image and caption once."""
-    counts: dict[str, DigitCounts] = {}
-    for factory in setup.judges.values():
-        for place, benchmark in setup.benchmarks.items():
-            pairs, which = bare_pairs(benchmark)
-            name = f"{factory.judge.backend.identity.model} {place}"
-            readings = factory.judge.read(pairs, setup.count_up(name, len(pairs)))
-            images = np.zeros(len(pairs), np.int64)
-            images[which] = benchmark.image
-            counts[name] = count_digits(readings, images, setup.protocol)
-    return counts
 
 
 def _run(setup: StudySetup) -> StudyResult:
@@ -151,9 +134,17 @@ def _run(setup: StudySetup) -> StudyResult:
         raise InputError("digits needs --data: a run has scores, and no probabilities of digits")
     tables: dict[str, CellTable] = {}
     figures: dict[str, Callable[[Path], None]] = {}
-    findings, problems = [], []
-    for number, (name, digits) in enumerate(_read(setup).items()):
-        suffix = f"-{number + 1}" if number else ""
+    findings: list[str] = []
+    problems: list[str] = []
+    for factory, place in product(setup.judges.values(), setup.benchmarks):
+        benchmark, judge = setup.benchmarks[place], factory.judge
+        pairs, which = benchmark.bare_pairs()
+        name = f"{judge.backend.identity.model} {place}"
+        readings = judge.read(pairs, setup.count_up(name, len(pairs)))
+        images = np.zeros(len(pairs), np.int64)
+        images[which] = benchmark.image
+        digits = count_digits(readings, images, setup.protocol)
+        suffix = f"-{len(findings) + 1}" if findings else ""
         tables[f"digits{suffix}"], tables[f"digits-profile{suffix}"] = _tables(name, digits)
         figures[f"digits{suffix}"] = partial(draw_digits, digits, name)
         findings.append(_finding(name, digits))
@@ -204,8 +195,7 @@ def _range(interval: Interval) -> str:
 def draw_digits(digits: DigitCounts, name: str, out: Path) -> None:
     """Draw how often each answer is given, and the token probabilities for each raw answer."""
     figure = empty_figure(11, 6.4)
-    k = len(digits.answers)
-    across = 5
+    k, across = len(digits.answers), 5
     down = -(-k // across)
     grid = figure.add_gridspec(1 + down, across, height_ratios=(1.2, *[1.0] * down))
     wide = figure.add_subplot(grid[0, :])

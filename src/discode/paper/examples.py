@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import RunLog
@@ -30,11 +33,11 @@ from discode.benchmarks import Benchmark, Ratings
 from discode.decoders import get_decoder, without_prior
 from discode.decoders.base import Floats
 from discode.errors import ImageError, InputError, lookup
-from discode.images import open_image
+from discode.images import ImageSource, open_image
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics.judge_metric import JudgeMetric
 from discode.metrics.registry import asks_judge
-from discode.options import SIZE, TEXT, Option
+from discode.options import TEXT, Numbers, Option
 from discode.paper.base import Study, StudyResult, StudySetup, run_methods
 from discode.paper.drawing import (
     BEFORE,
@@ -54,14 +57,10 @@ CLEAR = 0.25
 
 @dataclass(frozen=True)
 class ExampleCase:
-    """Two captions of an image, and how two metrics stand to people's preference.
+    """The numbers of two pairs of an image, and how two metrics stand to people's preference.
 
-    Attributes:
-        better: The number of the pair that people prefer.
-        worse: The number of the other pair.
-        category: The choice's category; "" for ratings.
-        margins: By both metrics, in standard deviations; positive where it sides with people.
-        people: What people gave both pairs: mean ratings, or None for a choice.
+    ``margins`` are positive where a metric sides with people; ``people`` are the mean ratings of
+    both pairs, None for a choice.
     """
 
     better: int
@@ -71,9 +70,10 @@ class ExampleCase:
     people: tuple[float, float] | None
 
     @property
-    def right(self) -> int:
-        """Which metric sides with people, 0 or 1."""
-        return 0 if self.margins[0] > 0 else 1
+    def right(self) -> int | None:
+        """Which metric alone sides with people, 0 or 1; None where both or neither do."""
+        first, second = (margin > 0 for margin in self.margins)
+        return None if first == second else int(second)
 
     @property
     def distance(self) -> float:
@@ -81,25 +81,40 @@ class ExampleCase:
         return abs(self.margins[0] - self.margins[1])
 
 
+def find_cases(benchmark: Benchmark, first: Floats, second: Floats) -> list[ExampleCase]:
+    """Return the cases that two metrics' scores (P,) of the pairs both have a margin for."""
+    scaled = [_standardised(scores) for scores in (first, second)]
+    cases = []
+    for better, worse, category, people in _preferences(benchmark):
+        left, right = (float(scores[better] - scores[worse]) for scores in scaled)
+        if np.isfinite(left + right):
+            cases.append(ExampleCase(better, worse, category, (left, right), people))
+    return cases
+
+
 def select_examples(
-    benchmark: Benchmark, first: Floats, second: Floats, count: int
+    cases: Sequence[ExampleCase], image: NDArray[np.int64], count: int
 ) -> list[ExampleCase]:
-    """Return at most ``count`` cases by the rule above, from two metrics' scores (P,) of the pairs.
+    """Return at most ``count`` cases by the rule above; ``image`` (P,) is that of each pair.
 
     The first half are those in which the first metric is right; if there are fewer than half, the
     others do not take their place.
     """
-    scaled = [_standardised(scores) for scores in (first, second)]
-    cases: list[ExampleCase] = []
-    for better, worse, category, people in _cases(benchmark):
-        left, right = (float(scores[better] - scores[worse]) for scores in scaled)
-        if (left > 0 >= right) or (right > 0 >= left):  # never with a NaN
-            cases.append(ExampleCase(better, worse, category, (left, right), people))
-    cases.sort(key=lambda case: -case.distance)  # stable: equal ones stay in order
+    ranked = sorted(cases, key=lambda case: -case.distance)  # stable: equal ones stay in order
     shown: list[ExampleCase] = []
     images: set[int] = set()
     for side, room in ((0, count - count // 2), (1, count // 2)):
-        shown += _in_turn([case for case in cases if case.right == side], benchmark, images, room)
+        right = [case for case in ranked if case.right == side]
+        categories = dict.fromkeys(case.category for case in right)
+        queues = [iter([case for case in right if case.category == name]) for name in categories]
+        end = len(shown) + room
+        while queues and len(shown) < end:  # categories take turns
+            queue = queues.pop(0)
+            case = next((case for case in queue if int(image[case.better]) not in images), None)
+            if case is not None:
+                images.add(int(image[case.better]))
+                shown.append(case)
+                queues.append(queue)
     return shown
 
 
@@ -108,7 +123,7 @@ def _standardised(scores: Floats) -> Floats:
     return scores / spread if spread > 0 else scores * 0.0
 
 
-def _cases(
+def _preferences(
     benchmark: Benchmark,
 ) -> Iterator[tuple[int, int, str, tuple[float, float] | None]]:
     """Yield the better and the worse pair of each case, its category, and what people gave."""
@@ -136,47 +151,19 @@ def _cases(
             yield *pair, "", (float(values[i]), float(values[j]))
 
 
-def _in_turn(
-    cases: Sequence[ExampleCase], benchmark: Benchmark, images: set[int], room: int
-) -> list[ExampleCase]:
-    """Take the first ``room`` cases of images not shown yet, the categories in turn."""
-    queues: dict[str, Iterator[ExampleCase]] = {}
-    for category in dict.fromkeys(case.category for case in cases):
-        queues[category] = iter([case for case in cases if case.category == category])
-    taken: list[ExampleCase] = []
-    while queues and len(taken) < room:
-        for category in list(queues):
-            for case in queues[category]:
-                image = int(benchmark.image[case.better])
-                if image not in images:
-                    images.add(image)
-                    taken.append(case)
-                    break
-            else:
-                del queues[category]
-            if len(taken) == room:
-                break
-    return taken
-
-
-@dataclass(frozen=True)
-class CaptionPanel:
-    """One caption of an example: its text, a line about it, and distributions by name."""
-
-    caption: str
-    line: str
-    answers: tuple[str, ...]
-    distributions: dict[str, Floats]
-    preferred: bool
-
-
 @dataclass(frozen=True)
 class ExampleRow:
-    """A row of the contact sheet: an image with two captions."""
+    """An image with two captions, of which people prefer the first.
 
-    image: Any
+    ``scores`` has the people's and the metrics' numbers of each caption by name, ``distributions``
+    (2, K) by name what is drawn below the captions.
+    """
+
+    image: ImageSource
     heading: str
-    panels: tuple[CaptionPanel, CaptionPanel]
+    captions: tuple[str, str]
+    scores: tuple[Mapping[str, float], Mapping[str, float]]
+    distributions: Mapping[str, Floats]
 
 
 _COLOURS = (BEFORE, RED, BLUE)
@@ -200,7 +187,7 @@ def plain_lines(text: str, width: int = _LETTERS, lines: int = _LINES) -> str:
     return "\n".join(parts)
 
 
-def draw_sheet(rows: Sequence[ExampleRow], title: str, out: Path) -> None:
+def draw_sheet(rows: Sequence[ExampleRow], answers: Sequence[str], title: str, out: Path) -> None:
     """Draw a contact sheet: one row per example, the image and both captions with their bars.
 
     Every part has a fixed place, texts are cut to it and never read as formulas, so no caption can
@@ -215,16 +202,15 @@ def draw_sheet(rows: Sequence[ExampleRow], title: str, out: Path) -> None:
             (left / _WIDTH, 1 - (top + high) / height, wide / _WIDTH, high / height)
         )
 
-    def write(axis: Any, x: float, y: float, text: str, **style: Any) -> None:
+    def write(axis: Any, y: float, text: str, **style: Any) -> None:
+        axis.set_axis_off()
         axis.text(
-            x, y, text, transform=axis.transAxes, parse_math=False, clip_on=True, va="top",
-            **{"color": INK, **style},
+            0, y, text, transform=axis.transAxes, parse_math=False, clip_on=True, va="top",
+            **{"color": INK, "fontsize": 8.5} | style,
         )  # fmt: skip
 
-    head = place(0.25, 0.1, _WIDTH - 0.5, 0.5)
-    head.set_axis_off()
-    write(head, 0, 1, plain_lines(title, 150, 2), fontsize=9.5, linespacing=1.3)
-    every = [p for row in rows for panel in row.panels for p in panel.distributions.values()]
+    write(place(0.25, 0.1, _WIDTH - 0.5, 0.5), 1, plain_lines(title, 150, 2), fontsize=9.5)
+    every = [p for row in rows for p in row.distributions.values()]
     highest = max((float(np.nanmax(p)) for p in every if np.isfinite(p).any()), default=1.0)
     for number, row in enumerate(rows):
         top = 0.7 + _ROW * number
@@ -234,23 +220,19 @@ def draw_sheet(rows: Sequence[ExampleRow], title: str, out: Path) -> None:
             photo.imshow(open_image(row.image), aspect="equal")
             photo.set_anchor("NW")
         except ImageError as error:
-            photo.set_facecolor("#eeeeee")
-            write(photo, 0.05, 0.9, plain_lines(str(error), 34, 4), fontsize=8)
-        label = place(0.25, top, _WIDTH - 0.5, 0.22)
-        label.set_axis_off()
-        write(label, 0, 0.95, plain_lines(row.heading, 150, 1), fontsize=8.5, color=GREY)
-        for side, panel in enumerate(row.panels):
+            write(photo, 0.9, plain_lines(str(error), 34, 4))
+        heading = plain_lines(row.heading, 150, 1)
+        write(place(0.25, top, _WIDTH - 0.5, 0.22), 0.95, heading, color=GREY)
+        for side, (caption, scores) in enumerate(zip(row.captions, row.scores, strict=True)):
             left = 3.1 + 3.95 * side
             words = place(left, top + 0.22, 3.7, 0.74)
-            words.set_axis_off()
-            colour = GREEN if panel.preferred else INK
-            weight = "bold" if panel.preferred else "normal"
-            write(words, 0, 1, plain_lines(panel.caption), fontsize=8.5, color=colour,
-                  fontweight=weight, linespacing=1.2)  # fmt: skip
-            write(words, 0, 0.22, plain_lines(panel.line, 64, 1), fontsize=8)
-            bars = place(left + 0.05, top + 1.0, 3.6, _ROW - 1.35)
-            _bars(bars, panel, highest)
-    if any(figure.axes[-1].get_legend_handles_labels()):
+            style = {"color": GREEN, "fontweight": "bold"} if side == 0 else {}
+            write(words, 1, plain_lines(caption), linespacing=1.2, **style)
+            numbers = "   ".join(f"{name} {value:.3f}" for name, value in scores.items())
+            write(words, 0.22, plain_lines(numbers, 64, 1), fontsize=8)
+            bars = {name: p[side] for name, p in row.distributions.items()}
+            _bars(place(left + 0.05, top + 1.0, 3.6, _ROW - 1.35), bars, answers, highest)
+    if every:
         figure.legend(
             *figure.axes[-1].get_legend_handles_labels(), loc="upper right", ncols=2, fontsize=8.5,
             frameon=False, bbox_to_anchor=(1 - 0.2 / _WIDTH, 1 - 0.3 / height),
@@ -258,13 +240,15 @@ def draw_sheet(rows: Sequence[ExampleRow], title: str, out: Path) -> None:
     save_figure(figure, out)
 
 
-def _bars(axis: Any, panel: CaptionPanel, top: float) -> None:
-    ticks = np.arange(len(panel.answers))
-    wide = 0.8 / max(1, len(panel.distributions))
-    for number, (name, p) in enumerate(panel.distributions.items()):
-        shift = (number - (len(panel.distributions) - 1) / 2) * wide
+def _bars(
+    axis: Any, distributions: Mapping[str, Floats], answers: Sequence[str], top: float
+) -> None:
+    ticks = np.arange(len(answers))
+    wide = 0.8 / max(1, len(distributions))
+    for number, (name, p) in enumerate(distributions.items()):
+        shift = (number - (len(distributions) - 1) / 2) * wide
         axis.bar(ticks + shift, p, wide, color=_COLOURS[number % 3], label=name)
-    axis.set_xticks(ticks, panel.answers)
+    axis.set_xticks(ticks, answers)
     axis.set_yticks([])
     axis.set_ylim(0, 1.05 * top)
     axis.tick_params(color=PALE, labelcolor=INK, labelsize=7, length=2)
@@ -289,13 +273,13 @@ def _distributions(
             continue
         judge = metric.judge
         plain = replace(metric, judge=replace(judge, decoder=without_prior(judge.decoder)))
-        for label, judged in (("token probabilities", plain), (name, metric)):
+        for judged in (plain, metric):
             scores = judged.score_pairs(pairs)  # both decode one reading
-            if scores.distribution is not None and judged.judge.decoder.name != "smoothing":
-                distributions[label] = scores.distribution
-            elif scores.distribution is not None:
-                distributions.setdefault("token probabilities", scores.distribution)
             answers = scores.answers
+            smooth = judged is plain or judge.decoder.name == "smoothing"
+            label = "token probabilities" if smooth else name
+            if scores.distribution is not None:
+                distributions.setdefault(label, scores.distribution)
     return answers, distributions
 
 
@@ -303,11 +287,8 @@ def _run(setup: StudySetup) -> StudyResult:
     if not setup.benchmarks:
         raise InputError("examples needs --data: a run has no captions and no images")
     names = (setup.options["first"], setup.options["second"])
-    count = setup.options["count"]
-    if count < 2:
-        raise InputError(f"count={count} is not allowed; give 2 or more, half for each metric")
     if names[0] == names[1]:
-        raise InputError(f"{names[0]} cannot be compared with itself; give another --second")
+        raise InputError(f"{names[0]} cannot be compared with itself; give another second=")
     for name in names:  # before anything is read
         if asks_judge(name):
             get_decoder(name.removeprefix("ref-"))
@@ -318,26 +299,31 @@ def _run(setup: StudySetup) -> StudyResult:
     logs: dict[str, RunLog] = {}
     findings: list[str] = []
     problems: list[str] = []
-    for model, factory in setup.judges.items():
-        for place, benchmark in setup.benchmarks.items():
-            alone = replace(setup, judges={model: factory}, benchmarks={place: benchmark})
-            runs = run_methods(alone, list(dict.fromkeys(names)))
-            problems += runs.problems
-            name, log = next(iter(runs.logs.items()))  # its own run comes first
-            if log.benchmark != benchmark.name or not {*names} <= log.results.keys():
-                continue
-            logs[name] = log
-            values = [log.results[label].value for label in names]
-            cases = select_examples(benchmark, values[0], values[1], count)
-            suffix = f"-{len(tables) + 1}" if tables else ""
-            rows = _rows(factory, benchmark, names, values, cases)
-            title = f"{name}: where {names[0]} and {names[1]} disagree most"
-            tables[f"examples{suffix}"] = _table(benchmark, names, values, cases, title)
-            title += "; people prefer the caption in green"
-            figures[f"examples{suffix}"] = lambda out, rows=rows, title=title: draw_sheet(  # type: ignore[misc]  # bound at once
-                rows, title, out
-            )
-            findings.append(_finding(name, benchmark, names, values))
+    for model, place in product(setup.judges, setup.benchmarks):
+        factory, benchmark = setup.judges[model], setup.benchmarks[place]
+        alone = replace(setup, judges={model: factory}, benchmarks={place: benchmark})
+        runs = run_methods(alone, names)
+        problems += runs.problems
+        name, log = next(iter(runs.logs.items()))  # the run of this benchmark comes first
+        if log.benchmark != benchmark.name or not {*names} <= log.results.keys():
+            continue
+        logs[name] = log
+        values = {label: log.results[label].value for label in names}
+        cases = find_cases(benchmark, *values.values())
+        shown = select_examples(cases, benchmark.image, setup.options["count"])
+        answers, rows = _rows(factory, benchmark, values, shown)
+        title = f"{name}: where {names[0]} and {names[1]} disagree most"
+        stem = f"examples-{len(tables) + 1}" if tables else "examples"
+        tables[stem] = _table(rows, names, title)
+        title += "; people prefer the caption in green"
+        figures[stem] = partial(draw_sheet, rows, answers, title)
+        # How often they differ at all, so that examples are not taken for the rule.
+        right = [sum(case.right == side for case in cases) for side in (0, 1)]
+        findings.append(
+            f"{name}: of {len(cases):,} scored cases with a clear preference of people, "
+            f"{sum(right):,} divide the two: {names[0]} is right in {right[0]:,}, {names[1]} in "
+            f"{right[1]:,}."
+        )
     if not tables:
         raise InputError(next(iter(problems), "there is nothing to compare"))
     return StudyResult(tables, figures, logs, findings, tuple(dict.fromkeys(problems)))
@@ -346,76 +332,43 @@ def _run(setup: StudySetup) -> StudyResult:
 def _rows(
     factory: MetricFactory,
     benchmark: Benchmark,
-    names: Sequence[str],
-    values: Sequence[Floats],
+    values: Mapping[str, Floats],
     cases: Sequence[ExampleCase],
-) -> list[ExampleRow]:
+) -> tuple[tuple[str, ...], list[ExampleRow]]:
+    """Return the answers of the distributions, and what is shown of each case."""
+    names = list(values)
     numbers = [number for case in cases for number in (case.better, case.worse)]
     answers, distributions = _distributions(factory, names, benchmark, numbers)
     rows = []
     for place, case in enumerate(cases):
-        panels = []
-        for side, number in enumerate((case.better, case.worse)):
-            people = "" if case.people is None else f"people {case.people[side]:.2f}   "
-            scores = "   ".join(
-                f"{label} {value[number]:.3f}" for label, value in zip(names, values, strict=True)
-            )
-            bars = {label: p[2 * place + side] for label, p in distributions.items()}
-            caption = benchmark.pairs[number].caption
-            panels.append(CaptionPanel(caption, people + scores, answers, bars, side == 0))
-        image = benchmark.pairs[case.better].image
+        better, worse = (benchmark.pairs[number] for number in (case.better, case.worse))
+        scores = [
+            ({} if case.people is None else {"people": case.people[side]})
+            | {name: float(value[number]) for name, value in values.items()}
+            for side, number in enumerate((case.better, case.worse))
+        ]
         where = f"{case.category}, " if case.category else ""
-        heading = f"{where}{Path(str(image)).name}: {names[case.right]} sides with people"
-        rows.append(ExampleRow(image, heading, (panels[0], panels[1])))
-    return rows
+        heading = (
+            f"{where}{Path(str(better.image)).name}: {names[case.right or 0]} sides with people"
+        )
+        bars = {name: p[2 * place : 2 * place + 2] for name, p in distributions.items()}
+        captions = better.caption, worse.caption
+        rows.append(ExampleRow(better.image, heading, captions, (scores[0], scores[1]), bars))
+    return answers, rows
 
 
-def _table(
-    benchmark: Benchmark,
-    names: Sequence[str],
-    values: Sequence[Floats],
-    cases: Sequence[ExampleCase],
-    title: str,
-) -> CellTable:
-    rows: list[list[TableValue]] = []
-    for case in cases:
-        image = Path(str(benchmark.pairs[case.better].image)).name
-        where = f" ({case.category})" if case.category else ""
-        rows.append([plain_lines(f"{image}{where}: {names[case.right]} sides with people", 200, 1)])
-        for side, number in enumerate((case.better, case.worse)):
-            people = None if case.people is None else case.people[side]
-            text = plain_lines(benchmark.pairs[number].caption, 60, 1)
-            mark = "+" if side == 0 else "-"
-            scores = [float(value[number]) for value in values]
-            rows.append([f"  {mark} {text}", people, *scores])
+def _table(rows: Sequence[ExampleRow], names: Sequence[str], title: str) -> CellTable:
+    body: list[list[TableValue]] = []
+    for row in rows:
+        body.append([plain_lines(row.heading, 200, 1)])
+        for mark, caption, scores in zip("+-", row.captions, row.scores, strict=True):
+            body.append([f"  {mark} {plain_lines(caption, 60, 1)}", *scores.values()])
     notes = [
         "+ is the caption that people clearly prefer; one metric sides with them, the other not. "
         "Largest difference of the two margins first, in standard deviations; half for each metric"
     ]
-    columns = ["caption", "people", *names]
-    if not isinstance(benchmark.judgments, Ratings):  # people chose, and gave no numbers
-        columns.remove("people")
-        rows = [[row[0], *row[2:]] for row in rows]
-    return CellTable(columns, rows, title, notes, digits=3)
-
-
-def _finding(
-    name: str, benchmark: Benchmark, names: Sequence[str], values: Sequence[Floats]
-) -> str:
-    """Say how often the metrics differ at all, so that examples are not taken for the rule."""
-    total = 0
-    right = [0, 0]
-    for better, worse, _, _ in _cases(benchmark):
-        if not all(np.isfinite(value[[better, worse]]).all() for value in values):
-            continue
-        total += 1
-        sides = [bool(value[better] > value[worse]) for value in values]
-        if sides[0] != sides[1]:
-            right[sides.index(True)] += 1
-    return (
-        f"{name}: of {total:,} scored cases with a clear preference of people, {sum(right):,} "
-        f"divide the two: {names[0]} is right in {right[0]:,}, {names[1]} in {right[1]:,}."
-    )
+    columns = ["caption", *(rows[0].scores[0] if rows else names)]
+    return CellTable(columns, body, title, notes, digits=3)
 
 
 STUDY = Study(
@@ -427,6 +380,9 @@ STUDY = Study(
     options=(
         Option("first", "smoothing", "a metric", (TEXT,)),
         Option("second", "discode", "the metric to compare it with", (TEXT,)),
-        Option("count", 6, "how many cases, half of them for each metric", (SIZE,)),
+        Option(
+            "count", 6, "how many cases, half of them for each metric",
+            (Numbers("a whole number from 2", lambda x: x >= 2, whole=True),),
+        ),
     ),
-)
+)  # fmt: skip

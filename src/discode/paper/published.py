@@ -1,9 +1,8 @@
 """The numbers that are printed in the paper's tables, and which of them a run may be held against.
 
-``data/published.csv`` has them all, one cell per row, in percent where the paper prints percent.
-Cells that the paper leaves empty ("--") are left out. ``system`` is our name of a metric where we
-have it, ``printed`` the paper's; "fleur" with a model is the paper's own run of FLEUR's smoothing
-on that model. :func:`match_published` decides which cell, if any, belongs to a run.
+``data/published.csv`` has one cell per row, in percent where the paper prints percent; empty cells
+("--") are left out. ``system`` is our name of a metric where we have it, ``printed``
+the paper's; "fleur" with a model is the paper's own run of FLEUR's smoothing on that model.
 """
 
 from __future__ import annotations
@@ -79,14 +78,11 @@ class PublishedCell:
     @property
     def row(self) -> PaperRow:
         """The row that it stands in, however its table words the setting."""
-        return PaperRow(self.system, self.model, same_setting(self.setting))
+        return PaperRow(self.system, self.model, _SETTINGS.get(self.setting, self.setting))
 
 
 class PaperRow(NamedTuple):
-    """Whose numbers a row of the paper has.
-
-    ``setting`` is what the row varies, in the words of decoders' options; "" is the paper's method.
-    """
+    """Whose numbers a row of the paper has; ``setting`` "" is the paper's method."""
 
     system: str
     model: str = ""
@@ -102,26 +98,16 @@ def published_cells(
     [37.7]
     """
     cells = _cells()
-    if table is not None:
-        lookup(PAPER_TABLES, table, "table")
-    for name, value in (("system", system), ("column", column)):
+    for name, value in (("table", table), ("system", system), ("column", column)):
         if value is not None:
-            known = dict.fromkeys(getattr(cell, name) for cell in cells if getattr(cell, name))
-            lookup(known, value, name)
-    return tuple(
-        cell
-        for cell in cells
-        if table in (None, cell.table)
-        and system in (None, cell.system)
-        and column in (None, cell.column)
-    )
+            lookup(dict.fromkeys(filter(None, (getattr(c, name) for c in _cells()))), value, name)
+            cells = tuple(cell for cell in cells if getattr(cell, name) == value)
+    return cells
 
 
 @cache
 def _cells() -> tuple[PublishedCell, ...]:
     path = Path(__file__).parents[1] / "data" / "published.csv"
-    if not path.is_file():
-        raise InputError("this installation lacks the published numbers; reinstall discode")
     with path.open(encoding="utf-8", newline="") as file:
         return tuple(
             PublishedCell(value=float(row["text"].partition(" ")[0]), **row)
@@ -136,10 +122,8 @@ OTHER_BENCHMARK = "the paper does not have this benchmark"
 class PaperMatch:
     """The paper's cell for a number of ours, or why there is none.
 
-    Attributes:
-        cell: The cell; None where the paper has none that belongs to the run.
-        reason: Why there is none; or, beside a cell, in what the run departs from it. Empty where
-            both were made in the same way.
+    Beside a cell, ``reason`` says in what the run departs from it; it is empty where both were made
+    in the same way.
     """
 
     cell: PublishedCell | None = None
@@ -194,19 +178,13 @@ _FEW = 0.01
 
 
 def _check_data(log: RunLog, row: BenchmarkRow) -> None:
-    """Raise unless a run has as many images and judgments as the published data.
-
-    Files with the published checksums have these counts, too; other files that have them are other
-    copies of the same data.
-    """
-    options = row.option_texts(log.options)
-    sizes = row.published_sizes(options) if row.published_sizes else ()
+    """Raise unless a run has as many images and judgments as the published data."""
+    sizes = row.published_sizes(row.option_texts(log.options)) if row.published_sizes else ()
     ours = (len(np.unique(log.image)), len(log.judgments))
     if ours not in sizes:
-        images, judgments = sizes[0]
         raise _NoCellError(
-            f"other data: {ours[0]:,} images with {ours[1]:,} judgments, "
-            f"where the paper's have {images:,} and {judgments:,}"
+            "other data: {:,} images with {:,} judgments, where the paper's have {:,} and "
+            "{:,}".format(*ours, *sizes[0])
         )
 
 
@@ -247,8 +225,7 @@ def _why_none(wanted: PaperRow, cells: Sequence[PublishedCell], benchmark: str) 
         return f"the paper has no row with {wanted.setting}"
     if wanted.model in models:
         return "the paper leaves this cell empty"
-    named = " and ".join(filter(None, models))
-    if not named:
+    if not (named := " and ".join(filter(None, models))):
         return "the paper does not say of which model its row is"
     row = f"{wanted.setting} " if wanted.setting else ""
     if wanted.model:
@@ -271,15 +248,6 @@ _SETTINGS = {
 """What the paper's rows vary: the same thing said in two ways, or its own default."""
 
 
-def same_setting(setting: str) -> str:
-    """Return a setting in the one way in which settings are compared.
-
-    >>> same_setting("alpha=0.5"), same_setting("sigma2=0.1"), same_setting("scale=five")
-    ('divergence=kl', '', 'scale=five')
-    """
-    return _SETTINGS.get(setting, setting)
-
-
 def _row_of(signature: Signature, label: str) -> tuple[PaperRow, list[str]]:
     """Return the row of the paper that scores belong to, and in what they depart from it."""
     if signature.decoder is not None:
@@ -287,8 +255,8 @@ def _row_of(signature: Signature, label: str) -> tuple[PaperRow, list[str]]:
     metric, model = signature.get("metric"), signature.get("model")
     if metric not in METRICS:  # scores from a file: their label says whose they are
         name, _, model = label.partition("@")
-        return PaperRow(_OUR_NAMES.get(name, name), model), []
-    system = _OUR_NAMES.get(metric, metric)
+        return PaperRow(paper_system(name), model), []
+    system = paper_system(metric)
     if system.removeprefix("ref-") == "pac-s++":
         return PaperRow(system, _BACKBONES.get(model.rpartition("/")[2], model)), []
     if system in _ENCODERS:
@@ -299,11 +267,15 @@ def _row_of(signature: Signature, label: str) -> tuple[PaperRow, list[str]]:
         return PaperRow(system), [f"{key}={value}" for key, value in changed.items()]
     if not model:
         return PaperRow(system), []
-    return PaperRow(system, _chat_model(model)), ["the wording of the question is not the authors'"]
+    if re.fullmatch(r"(?:.*[:/])?gpt-4o(-\d{4}-\d\d-\d\d)?", model):  # dated or not
+        model = "GPT-4o"
+    return PaperRow(system, model), ["the wording of the question is not the authors'"]
 
 
-_OUR_NAMES = {"bertscore": "bert-s"}
-"""Metrics whose name in the paper's tables is another one than ours."""
+def paper_system(name: str) -> str:
+    """Return what the paper's tables call a metric of ours."""
+    return "bert-s" if name == "bertscore" else name
+
 
 _ENCODERS = {
     "clip-s": "clip-vit-base-patch32",
@@ -325,15 +297,6 @@ _USUAL = {
 """What the papers' own numbers were made with, as a signature would say it."""
 
 
-def _chat_model(model: str) -> str:
-    """Return what the paper calls a chat model; a dated version is the same model.
-
-    >>> _chat_model("gpt-4o-2024-08-06"), _chat_model("gpt-4o-mini")
-    ('GPT-4o', 'gpt-4o-mini')
-    """
-    return "GPT-4o" if re.fullmatch(r"(?:.*[:/])?gpt-4o(-\d{4}-\d\d-\d\d)?", model) else model
-
-
 def paper_model(model: str) -> str:
     """Return what the paper calls a model; "" where it is not one of the paper's.
 
@@ -343,11 +306,9 @@ def paper_model(model: str) -> str:
     >>> paper_model("llava-hf/llava-v1.6-34b-hf@localhost:8000"), paper_model("my-internvl")
     ('LLaVA-NeXT-34B', '')
     """
-    name = model.partition("@")[0]
     known = {row.hub: row.paper for row in CATALOG if row.paper} | _OTHER_MODELS
-    return next(
-        (paper for hub, paper in known.items() if name in (hub, hub.rpartition("/")[2])), ""
-    )
+    known |= {hub.rpartition("/")[2]: paper for hub, paper in known.items()}
+    return known.get(model.partition("@")[0], "")
 
 
 _OTHER_MODELS = {
@@ -384,7 +345,8 @@ def _judge_row(signature: Signature, decoder: SignedDecoder) -> tuple[PaperRow, 
         raise _NoCellError(f"the paper has no row with {' and '.join(settings)}")
     if signature.get("references", "none") not in ("none", "ignored"):
         system = f"ref-{system}"
-    return PaperRow(system, model, same_setting("".join(settings))), departures
+    setting = "".join(settings)
+    return PaperRow(system, model, _SETTINGS.get(setting, setting)), departures
 
 
 def _asked_otherwise(signature: Signature) -> list[str]:
@@ -406,11 +368,11 @@ def _scale_name(name: str) -> str:
     ('five', '1-7')
     """
     try:
-        answers = get_scale(name).stems, get_scale(name).answers
+        scale = get_scale(name)
     except InputError:  # a scale of one's own
         return name
-    same = [scale.name for scale in SCALES.values() if (scale.stems, scale.answers) == answers]
-    return same[0] if same else name
+    answers = {(known.stems, known.answers): known.name for known in SCALES.values()}
+    return answers.get((scale.stems, scale.answers), name)
 
 
 _VARIED = ("sigma2", "alpha", "cross_entropy", "divergence")

@@ -17,7 +17,7 @@ from discode.scales import UNIT
 
 @dataclass(frozen=True)
 class Architecture:
-    """A LLaVA-NeXT: its language model's shapes and its vision tower."""
+    """A LLaVA-NeXT or a Qwen2-VL: its language model's shapes and its vision tower."""
 
     width: int
     layers: int
@@ -26,35 +26,36 @@ class Architecture:
     feed: int
     vocabulary: int
     vision: dict[str, int]
-    side: int
-    vicuna: bool = False
-    """Whether the prompt ends in "ASSISTANT:", so that answers may begin with a space."""
+    family: str = "llama"
+    """vicuna: the prompt ends in "ASSISTANT:", so that answers may begin with a space. qwen2-vl:
+    tokens have three positions, and their number depends on the size of the image."""
 
 
-_CLIP = {
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "image_size": 336,
-    "patch_size": 14,
-    "projection_dim": 768,
-}
-_SMALL = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "image_size": 56,
-    "patch_size": 14,
-    "projection_dim": 64,
-}
+_VISION = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "image_size",
+    "projection_dim", "patch_size",
+)  # fmt: skip
+_CLIP = dict(zip(_VISION, (1024, 4096, 24, 16, 336, 768, 14), strict=True))
+_SMALL = dict(zip(_VISION, (64, 128, 2, 2, 56, 64, 14), strict=True))
 ARCHITECTURES = {
-    "llava-next-8b": Architecture(4096, 32, 32, 8, 14336, 128320, _CLIP, 336),
-    "llava-next-13b": Architecture(5120, 40, 40, 40, 13824, 32064, _CLIP, 336, vicuna=True),
-    "llava-next-34b": Architecture(7168, 60, 56, 8, 20480, 64064, _CLIP, 336),
-    "llava-next-72b": Architecture(8192, 80, 64, 64, 24576, 152064, _CLIP, 336),
-    "tiny": Architecture(128, 4, 4, 2, 256, 4096, _SMALL, 56),
+    "llava-next-8b": Architecture(4096, 32, 32, 8, 14336, 128320, _CLIP),
+    "llava-next-13b": Architecture(5120, 40, 40, 40, 13824, 32064, _CLIP, "vicuna"),
+    "llava-next-34b": Architecture(7168, 60, 56, 8, 20480, 64064, _CLIP),
+    "llava-next-72b": Architecture(8192, 80, 64, 64, 24576, 152064, _CLIP),
+    "qwen2-vl-7b": Architecture(
+        3584,
+        28,
+        28,
+        4,
+        18944,
+        152064,
+        {"embed_dim": 1280, "depth": 32, "num_heads": 16},
+        "qwen2-vl",
+    ),
+    "tiny": Architecture(128, 4, 4, 2, 256, 4096, _SMALL),
+    "tiny-qwen2-vl": Architecture(
+        128, 4, 4, 2, 256, 4096, {"embed_dim": 64, "depth": 2, "num_heads": 2}, "qwen2-vl"
+    ),
 }
 
 _TEMPLATE = (
@@ -84,14 +85,14 @@ def stand_in_tokenizer(template: str = _TEMPLATE) -> Any:
         vocab_size=2000,
         show_progress=False,
         initial_alphabet=pieces.ByteLevel.alphabet(),
-        special_tokens=["<|start|>", "<|end|>", "<image>"],
+        special_tokens=["<|start|>", "<|end|>", "<image>", "<video>"],
     )
     core.train_from_iterator(text, trainer)
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=core,
         eos_token="<|end|>",
         pad_token="<|end|>",
-        extra_special_tokens={"image_token": "<image>"},
+        extra_special_tokens={"image_token": "<image>", "video_token": "<video>"},
         chat_template=template,
     )
 
@@ -99,23 +100,8 @@ def stand_in_tokenizer(template: str = _TEMPLATE) -> Any:
 def random_model(name: str, device: str | None = None, dtype: str | None = None) -> LoadedModel:
     """Return a model of a named architecture with random weights."""
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
-    shape = lookup(ARCHITECTURES, name, "architecture")
+    config, processor = configuration_and_processor(name)
     device, dtype = choose_device_and_dtype(device, dtype or "auto")
-    words = stand_in_tokenizer(_VICUNA if shape.vicuna else _TEMPLATE)
-    config = _configuration(shape, words)
-    images = transformers.LlavaNextImageProcessor(
-        size={"shortest_edge": shape.side},
-        crop_size={"height": shape.side, "width": shape.side},
-        image_grid_pinpoints=config.image_grid_pinpoints,
-    )
-    processor = transformers.LlavaNextProcessor(
-        images,
-        words,
-        patch_size=14,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-        chat_template=words.chat_template,
-    )
     with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(0)
         model = transformers.AutoModelForImageTextToText.from_config(
@@ -126,32 +112,62 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
     return LoadedModel(model, processor, f"random-{name}", "random", dtype, torch.device(device))
 
 
-def count_parameters(name: str) -> int:
-    """Return how many weights an architecture has; none are made."""
-    torch, transformers = require("torch", "hf"), require("transformers", "hf")
-    config = _configuration(lookup(ARCHITECTURES, name, "architecture"), stand_in_tokenizer())
-    with torch.device("meta"):
-        model = transformers.AutoModelForImageTextToText.from_config(config)
-    return sum(weight.numel() for weight in model.parameters())
+def configuration_and_processor(name: str) -> tuple[Any, Any]:
+    """Return what a model of a named architecture consists of besides its weights."""
+    transformers, shape = require("transformers", "hf"), lookup(ARCHITECTURES, name, "architecture")
+    words = stand_in_tokenizer(_VICUNA if shape.family == "vicuna" else _TEMPLATE)
+    config = _configuration(shape, words)
+    if shape.family == "qwen2-vl":
+        parts = transformers.Qwen2VLImageProcessor(), words, transformers.Qwen2VLVideoProcessor()
+        processor = transformers.Qwen2VLProcessor(*parts, chat_template=words.chat_template)
+        return config, processor
+    side = shape.vision["image_size"]
+    images = transformers.LlavaNextImageProcessor(
+        size={"shortest_edge": side},
+        crop_size={"height": side, "width": side},
+        image_grid_pinpoints=config.image_grid_pinpoints,
+    )
+    processor = transformers.LlavaNextProcessor(
+        images,
+        words,
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=words.chat_template,
+    )
+    return config, processor
 
 
 def _configuration(shape: Architecture, words: Any) -> Any:
-    """Return a LLaVA-NeXT's configuration; ``words`` is its tokenizer."""
-    side = shape.side
+    """Return a model's configuration; ``words`` is its tokenizer."""
+    transformers = require("transformers", "hf")
+    text = {
+        "hidden_size": shape.width,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "intermediate_size": shape.feed,
+        "vocab_size": shape.vocabulary,
+        "max_position_embeddings": 8192,
+        "eos_token_id": words.eos_token_id,
+        "pad_token_id": words.pad_token_id,
+    }
+    if shape.family == "qwen2-vl":
+        size = shape.width // shape.heads // 2  # half of them turn with rows and columns
+        turns = [size - 2 * (3 * size // 8), 3 * size // 8, 3 * size // 8]
+        rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": turns}
+        return transformers.Qwen2VLConfig(
+            architectures=["Qwen2VLForConditionalGeneration"],
+            text_config=text | {"rope_parameters": rope, "bos_token_id": None},
+            vision_config=shape.vision | {"hidden_size": shape.width},
+            image_token_id=words.convert_tokens_to_ids("<image>"),
+            video_token_id=words.convert_tokens_to_ids("<video>"),
+        )
+    side = shape.vision["image_size"]
     tiles = [[side, 2 * side], [2 * side, side], [2 * side, 2 * side], [3 * side, side]]
-    return require("transformers", "hf").LlavaNextConfig(
-        text_config={
-            "model_type": "llama",
-            "hidden_size": shape.width,
-            "num_hidden_layers": shape.layers,
-            "num_attention_heads": shape.heads,
-            "num_key_value_heads": shape.kv_heads,
-            "intermediate_size": shape.feed,
-            "vocab_size": shape.vocabulary,
-            "max_position_embeddings": 8192,
-            "eos_token_id": words.eos_token_id,
-            "pad_token_id": words.pad_token_id,
-        },
+    return transformers.LlavaNextConfig(
+        architectures=["LlavaNextForConditionalGeneration"],
+        text_config=text | {"model_type": "llama"},
         vision_config=shape.vision | {"model_type": "clip_vision_model"},
         image_token_index=words.convert_tokens_to_ids("<image>"),
         image_grid_pinpoints=[*tiles, [side, 3 * side]],

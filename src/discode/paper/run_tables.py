@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from discode.bench.agreement import main_measure
 from discode.bench.figures import check_plot
-from discode.bench.layout import TABLE_FORMATS, CellTable, ColumnTitle, TableValue, write_table
+from discode.bench.layout import CellTable, ColumnTitle, TableValue, write_table
 from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Ratings
-from discode.errors import InputError, lookup, require
+from discode.errors import InputError
+from discode.paper.drawing import BLUE, empty_figure, save_figure
 from discode.paper.published import (
     OTHER_BENCHMARK,
     PAPER_TABLES,
@@ -71,8 +72,9 @@ def table_cells(runs: Mapping[str, RunLog]) -> list[TableCell]:
         for label, result in log.results.items():
             one_way = not alike or len(signatures[label, log.benchmark]) == 1
             shown = label if one_way else f"{label} ({name})"
-            for measure in table_measures(log):
-                value = result.measures[measure].times(100)
+            measures = table_measures(log)
+            percent = [result.measures[measure].times(100) for measure in measures]
+            for measure, value in zip(measures, percent, strict=True):
                 match = match_published(log, label, measure)
                 cells[shown, where, measure] = TableCell(
                     shown, where, measure, value.value, value.low, value.high,
@@ -101,7 +103,6 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
     difference; ``intervals`` adds those of the bootstrap. The CSV has one line per cell, with
     everything.
     """
-    lookup(TABLE_FORMATS, form, "format")
     every = table_cells(runs)
     if form == "csv":
         return write_table(_every_cell(every), form)
@@ -122,9 +123,9 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
         if any(not math.isnan(cell.paper) for cell in here):
             models = ", ".join(dict.fromkeys(cell.paper_model for cell in here if cell.paper_model))
             title = f"  paper ({models})" if models else "  paper"
-            rows.append(_row(title, cells, lambda cell: _number(cell.paper, 1)))
+            rows.append(_row(title, cells, lambda cell: _number(cell.paper, ".1f")))
         if any(cell.comparable for cell in here):
-            rows.append(_row("  difference", cells, lambda cell: _signed(cell.difference)))
+            rows.append(_row("  difference", cells, lambda cell: _number(cell.difference, "+.2f")))
     failed = [
         f"{cell.metric} {max(cell.failed, 0.01):.2f} % of {cell.benchmark}"
         for cell in {(c.metric, c.benchmark): c for c in every if c.failed > 0}.values()
@@ -152,31 +153,20 @@ def paper_notes(cells: Sequence[TableCell]) -> list[str]:
     A benchmark of one's own has no number in the paper, and gets no line.
     """
     shown = {(c.metric, c.benchmark) for c in cells if not math.isnan(c.paper)}
-    everywhere = {cell.benchmark for cell in cells}
-    notes: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
+    several = len({cell.benchmark for cell in cells}) > 1
+    notes: dict[tuple[str, str, str], dict[str, None]] = {}
     for cell in cells:
         none = math.isnan(cell.paper)
         if cell.paper_note not in ("", OTHER_BENCHMARK) and not (
             none and (cell.metric, cell.benchmark) in shown
         ):
             kind = "no number of the paper" if none else "not compared with the paper's number"
-            reasons = notes.setdefault((kind, cell.paper_note), {})
-            reasons.setdefault(cell.metric, {})[cell.benchmark] = None
+            where = f" on {cell.benchmark}" if several else ""
+            notes.setdefault((where, kind, cell.paper_note), {})[cell.metric] = None
     return [
-        f"{_with_places(metrics, everywhere)}: {kind}: {reason}"
-        for (kind, reason), metrics in notes.items()
+        f"{', '.join(metrics)}{where}: {kind}: {reason}"
+        for (where, kind, reason), metrics in notes.items()
     ]
-
-
-def _with_places(metrics: Mapping[str, Collection[str]], everywhere: Collection[str]) -> str:
-    """Return metrics, with the benchmarks after them where it is not all of the table's."""
-    by_places: dict[tuple[str, ...], list[str]] = {}
-    for metric, places in metrics.items():
-        by_places.setdefault(tuple(places), []).append(metric)
-    return "; ".join(
-        ", ".join(names) + (f" on {' and '.join(on)}" if len(on) < len(everywhere) else "")
-        for on, names in by_places.items()
-    )
 
 
 def _every_cell(every: Sequence[TableCell]) -> CellTable:
@@ -186,7 +176,7 @@ def _every_cell(every: Sequence[TableCell]) -> CellTable:
         [
             cell.metric, cell.benchmark, cell.measure,
             *(
-                _number(number, 4)
+                _number(number, ".4f")
                 for number in (cell.value, cell.low, cell.high, cell.paper, cell.difference)
             ),
             cell.paper_model, _number(cell.ties), _number(cell.failed), cell.paper_note,
@@ -208,19 +198,13 @@ def benchmark_title(name: str) -> str:
     return BENCHMARKS[name].title if name in BENCHMARKS else name
 
 
-def _number(value: float, digits: int = 2) -> str:
-    return "" if math.isnan(value) else f"{value:.{digits}f}"
-
-
-def _signed(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:+.2f}"
+def _number(value: float, form: str = ".2f") -> str:
+    return "" if math.isnan(value) else f"{value:{form}}"
 
 
 def plot_runs(runs: Mapping[str, RunLog], path: Path) -> None:
     """Draw runs, which are given by name; the best metric is at the top."""
     check_plot(path)
-    require("matplotlib", "plot").use("Agg")
-    pyplot = require("matplotlib.pyplot", "plot")
     deciding = {log.benchmark: main_measure(log.benchmark, log.judgments) for log in runs.values()}
     every = [
         cell
@@ -231,34 +215,28 @@ def plot_runs(runs: Mapping[str, RunLog], path: Path) -> None:
     across = min(2, len(names))
     down = -(-len(names) // across)
     height = 1.1 + 0.32 * max(sum(c.benchmark == name for c in every) for name in names)
-    figure, panels = pyplot.subplots(
-        down, across, figsize=(max(6.0, 4.8 * across), height * down), squeeze=False,
-        layout="constrained",
-    )  # fmt: skip
+    figure = empty_figure(max(6.0, 4.8 * across), height * down)
+    panels = figure.subplots(down, across, squeeze=False)
     for panel in panels.flat[len(names) :]:
         panel.set_visible(False)
     for panel, name in zip(panels.flat, names, strict=False):
         rows = sorted((c for c in every if c.benchmark == name), key=lambda cell: cell.value)
+        places = range(len(rows))
         for place, cell in enumerate(rows):
-            panel.plot([cell.low, cell.high], [place, place], color="#2563eb", lw=2, alpha=0.5)
-            panel.plot(
-                cell.value, place, "o", color="#2563eb", ms=6, label="_" * (place > 0) + "ours"
-            )
-            if not math.isnan(cell.paper):
-                panel.plot(
-                    cell.paper, place, "D", color="#b45309", mfc="none", ms=7,
-                    label="_" * any(not math.isnan(c.paper) for c in rows[:place]) + "the paper",
-                )  # fmt: skip
+            panel.plot([cell.low, cell.high], [place, place], color=BLUE, lw=2, alpha=0.5)
+        panel.plot([cell.value for cell in rows], places, "o", color=BLUE, ms=6, label="ours")
+        if not all(math.isnan(cell.paper) for cell in rows):
+            paper = [cell.paper for cell in rows]
+            panel.plot(paper, places, "D", color="#b45309", mfc="none", ms=7, label="the paper")
         panel.set_ylim(-0.6, len(rows) - 0.4)
-        panel.set_yticks(range(len(rows)), [cell.metric for cell in rows])
+        panel.set_yticks(places, [cell.metric for cell in rows])
         panel.set_xlabel(f"{MEASURE_SYMBOLS[rows[0].measure]}, %")
         panel.set_title(benchmark_title(name), fontsize=10)
         panel.grid(axis="x", alpha=0.25)
         panel.spines[["top", "right", "left"]].set_visible(False)
         panel.tick_params(axis="y", length=0)
         panel.legend(frameon=False, fontsize=8, loc="lower right")
-    figure.savefig(path, dpi=140)
-    pyplot.close(figure)
+    save_figure(figure, path)
 
 
 def published_table(name: str) -> CellTable:

@@ -33,13 +33,10 @@ FEWEST_IMAGES = 20
 class NestedChoice:
     """Which candidate was chosen, and what that is worth on images it was not chosen on.
 
-    Attributes:
-        winner: The candidate that agrees best on all images.
-        by_fold: (K,) the one that agrees best outside each fold.
-        value: Agreement of the choices on their held-out folds.
-        baseline: Agreement of the first candidate on the same folds.
-        difference: value - baseline, with the interval of a bootstrap over images.
-        p: One-sided: how often no better candidate would look as good as this.
+    ``winner`` agrees best on all images, ``by_fold`` (K,) outside each fold. ``value`` is the
+    agreement of those choices on their held-out folds, ``baseline`` that of the first candidate,
+    ``difference`` has the interval of a bootstrap over images, and ``p`` (one-sided) is how often
+    no better candidate would look as good as this.
     """
 
     winner: int

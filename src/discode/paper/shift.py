@@ -9,14 +9,13 @@ would judge the drawings, on which less can be seen.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,15 +23,14 @@ from discode.bench.agreement import main_measure
 from discode.bench.compare import agreement_difference
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import RunLog
-from discode.benchmarks import Benchmark, Preferences, Ratings
+from discode.benchmarks import Benchmark
 from discode.decoders import METHODS, get_decoder
 from discode.errors import ImageError, InputError, lookup
 from discode.files import replacing
 from discode.images import ImageSource, image_digest, open_image
-from discode.options import COUNT, SIZE, TEXT, Option
+from discode.options import COUNT, TEXT, Option
 from discode.paper.base import Study, StudyResult, StudySetup, run_methods
-from discode.paper.drawing import BLUE, GREEN, GREY, INK, RED, empty_figure, save_figure
-from discode.paper.run_tables import MEASURE_SYMBOLS
+from discode.paper.run_tables import MEASURE_SYMBOLS, plot_runs
 from discode.paper.styles import STYLES, render
 from discode.stats import Interval
 
@@ -40,43 +38,6 @@ ORIGINAL = "photo"
 """The style that leaves an image as it is: its readings may be stored already."""
 BASE = "smoothing"
 """What the other decoders are compared with."""
-
-
-def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
-    """Return a benchmark with ``count`` of its images and their judgments.
-
-    Which ones is decided by the SHA-256 of their names, so that they are spread over the data and
-    a larger count only adds images: what was read stays of use.
-    """
-    if count < 1:
-        raise InputError(f"images={count} is not allowed; give 1 or more, or all")
-    first: dict[int, str] = {}
-    for number, pair in zip(benchmark.image.tolist(), benchmark.pairs, strict=True):
-        first.setdefault(number, Path(str(pair.image)).name)
-    if count >= len(first):
-        return benchmark
-    order = sorted(first, key=lambda image: hashlib.sha256(first[image].encode()).hexdigest())
-    kept = np.isin(benchmark.image, order[:count])
-    place = np.cumsum(kept) - 1
-    judged = benchmark.judgments
-    judgments: Ratings | Preferences
-    if isinstance(judged, Ratings):
-        rows = kept[judged.pair]
-        judgments = Ratings(place[judged.pair[rows]], judged.value[rows], judged.rater[rows])
-    else:
-        rows = kept[judged.left] & kept[judged.right]
-        category = tuple(np.array(judged.category)[rows].tolist())
-        judgments = Preferences(
-            place[judged.left[rows]], place[judged.right[rows]], judged.chosen[rows], category
-        )
-    return replace(
-        benchmark,
-        pairs=tuple(pair for pair, keep in zip(benchmark.pairs, kept, strict=True) if keep),
-        image=benchmark.image[kept],
-        judgments=judgments,
-        options={**benchmark.options, "images": count},
-        notes=(*benchmark.notes, f"{count} of {len(first)} images, by the SHA-256 of their names"),
-    )
 
 
 def render_benchmark(benchmark: Benchmark, style: str, folder: Path, *, seed: int = 0) -> Benchmark:
@@ -116,39 +77,30 @@ def _draw(image: str, style: str, seed: int, folder: Path) -> str:
     return str(file)
 
 
-def chosen_styles(given: str) -> list[str]:
-    """Return the styles of a list with commas; "all" are those of the paper and "noisy".
+def chosen_styles(names: str) -> list[str]:
+    """Return the styles of a list with "+"; "all" are those of the paper and "noisy".
 
-    >>> chosen_styles("sketch,photo")
+    >>> chosen_styles("sketch+photo")
     ['photo', 'sketch']
     """
-    names = list(STYLES) if given == "all" else [name.strip() for name in given.split(",")]
-    for name in names:
+    listed = list(STYLES) if names == "all" else names.split("+")
+    for name in listed:
         lookup(STYLES, name, "style", also=", or all")
-    return [name for name in STYLES if name in {ORIGINAL, *names}]
+    return [name for name in STYLES if name in {ORIGINAL, *listed}]
 
 
-def chosen_methods(given: str) -> list[str]:
-    """Return decoders of a list with spaces; "all" are those that need no hidden states.
+def chosen_methods(names: str) -> list[str]:
+    """Return decoders of a list with "+"; "all" are those that need no hidden states.
 
-    >>> chosen_methods("raw discode:sigma2=1")
+    >>> chosen_methods("raw+discode:sigma2=1")
     ['raw', 'discode:sigma2=1', 'smoothing']
     """
-    names = given.split()
-    if names == ["all"]:
-        names = [name for name in METHODS if not get_decoder(name).requires]
-    for name in names:
+    listed = names.split("+")
+    if names == "all":
+        listed = [name for name in METHODS if not get_decoder(name).requires]
+    for name in listed:
         get_decoder(name)
-    return list(dict.fromkeys([*names, BASE]))
-
-
-@contextmanager
-def _folder(given: str | None) -> Iterator[Path]:
-    if given:
-        yield Path(given)
-    else:
-        with tempfile.TemporaryDirectory() as made:
-            yield Path(made)
+    return list(dict.fromkeys([*listed, BASE]))
 
 
 def _run(setup: StudySetup) -> StudyResult:
@@ -156,149 +108,95 @@ def _run(setup: StudySetup) -> StudyResult:
         raise InputError("shift needs --data: the images are drawn anew")
     styles = chosen_styles(setup.options["styles"])
     methods = chosen_methods(setup.options["methods"])
-    wanted, seed = setup.options["images"], setup.options["seed"]
+    seed = setup.options["seed"]
     tables: dict[str, CellTable] = {}
-    figures: dict[str, Any] = {}
+    figures: dict[str, Callable[[Path], None]] = {}
     findings: list[str] = []
     logs: dict[str, RunLog] = {}
     problems: dict[str, None] = {}
-    number = 0
-    with _folder(setup.options["rendered"]) as folder:
+    with ExitStack() as stack:
+        folder = setup.options["rendered"]
+        if folder is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
         for (place, benchmark), model in product(setup.benchmarks.items(), setup.judges):
-            few = benchmark if wanted == "all" else keep_images(benchmark, wanted)
             drawn = {
-                f"{place}@{style}": render_benchmark(few, style, folder, seed=seed)
+                f"{place}@{style}": render_benchmark(benchmark, style, Path(folder), seed=seed)
                 for style in styles
             }
-            one = replace(setup, benchmarks=drawn, judges={model: setup.judges[model]})
-            runs = run_methods(one, methods)
+            alone = replace(setup, benchmarks=drawn, judges={model: setup.judges[model]})
+            runs = run_methods(alone, methods)
             problems |= dict.fromkeys(runs.problems)
-            found: dict[str, RunLog] = {}
+            by_style: dict[str, RunLog] = {}
             for name, log in runs.logs.items():
                 place_of, _, style = log.benchmark.rpartition("@")
-                # Its own runs come first; older ones of the same name may have other images.
-                if place_of == benchmark.name and style in styles and style not in found:
-                    found[style] = logs[name] = log
-            if not found:
+                # The runs of these images come first; older ones may have others.
+                if place_of == benchmark.name and style in styles and style not in by_style:
+                    by_style[style] = logs[name] = log
+            if not by_style:
                 continue
-            group = f"{setup.judges[model].judge.backend.identity.model} "
-            number += 1
-            suffix = f"-{number}" if number > 1 else ""
-            values, apart = _values(found, methods), _differences(found, methods)
-            measure = main_measure(benchmark.name, benchmark.judgments)
-            title = f"{group}{place}, {MEASURE_SYMBOLS[measure]} in percent"
-            few_images = len(np.unique(next(iter(found.values())).image))
-            note = f"{few_images:,} images, drawn anew; the judgments are of the originals"
-            lost = max(
-                int(np.isnan(r.value).sum()) for g in found.values() for r in g.results.values()
+            stem = f"shift-{len(figures) + 1}" if figures else "shift"
+            who = f"{setup.judges[model].judge.backend.identity.model} {place}"
+            tables[stem] = _agreement(by_style, methods, who)
+            apart = {style: _differences(log, methods) for style, log in by_style.items()}
+            tables[stem.replace("shift", "shift-differences")] = CellTable(
+                ("domain", *next(iter(apart.values()))),
+                [[style, *cells.values()] for style, cells in apart.items()],
+                f"{who}, difference to {BASE}, paired",
             )
-            note += f"; up to {lost:,} pairs without a score" if lost else ""
-            tables[f"shift{suffix}"] = CellTable(
-                ("domain", *values), _transposed(found, values), title, [note]
-            )
-            tables[f"shift-differences{suffix}"] = CellTable(
-                ("domain", *apart), _transposed(found, apart),
-                f"{group}{place}, difference to {BASE}, paired",
-            )  # fmt: skip
-            figures[f"shift{suffix}"] = lambda out, apart=apart, styles=list(found), title=title: (
-                draw_differences(apart, styles, title, out)
-            )
-            findings += _findings(f"{group}{place}", apart, list(found))
+            figures[stem] = partial(plot_runs, by_style)
+            findings += _findings(who, apart)
     if not tables:
         raise InputError(next(iter(problems), "there is nothing to compare"))
     return StudyResult(tables, figures, logs, findings, tuple(problems))
 
 
-def _transposed(
-    names: Iterable[str], columns: Mapping[str, Sequence[TableValue]]
-) -> list[list[TableValue]]:
-    """Return a row per name from columns of as many cells."""
-    return [[name, *(c[i] for c in columns.values())] for i, name in enumerate(names)]
+def _agreement(logs: Mapping[str, RunLog], methods: Sequence[str], who: str) -> CellTable:
+    """Return how well each method agrees with people in each style."""
+    first = next(iter(logs.values()))
+    measure = main_measure(first.benchmark, first.judgments)
+    rows: list[list[TableValue]] = [
+        [style, *(log.results[name].measures[measure].times(100) if name in log.results else None
+                  for name in methods)]
+        for style, log in logs.items()
+    ]  # fmt: skip
+    results = [result for log in logs.values() for result in log.results.values()]
+    lost = max(int(np.isnan(result.value).sum()) for result in results)
+    note = f"{len(np.unique(first.image)):,} images, drawn anew; the judgments are of the originals"
+    note += f"; up to {lost:,} pairs without a score" if lost else ""
+    title = f"{who}, {MEASURE_SYMBOLS[measure]} in percent"
+    return CellTable(("domain", *methods), rows, title, [note])
 
 
-def _values(logs: Mapping[str, RunLog], methods: Sequence[str]) -> dict[str, list[TableValue]]:
-    measures = [main_measure(log.benchmark, log.judgments) for log in logs.values()]
-    return {
-        name: [
-            log.results[name].measures[measure].times(100) if name in log.results else None
-            for log, measure in zip(logs.values(), measures, strict=True)
-        ]
-        for name in methods
-    }
-
-
-def _differences(
-    logs: Mapping[str, RunLog], methods: Sequence[str]
-) -> dict[str, list[Interval | None]]:
+def _differences(log: RunLog, methods: Sequence[str]) -> dict[str, Interval | None]:
     """Return by method how much better than ``BASE`` it agrees with people, in percent."""
     return {
-        name: [
-            agreement_difference(
-                log, name, BASE, resamples=log.protocol.resamples, seed=log.protocol.seed,
-                level=log.protocol.level,
-            ).difference
-            if {name, BASE} <= log.results.keys()
-            else None
-            for log in logs.values()
-        ]
+        name: agreement_difference(
+            log, name, BASE, resamples=log.protocol.resamples, seed=log.protocol.seed,
+            level=log.protocol.level,
+        ).difference
+        if {name, BASE} <= log.results.keys()
+        else None
         for name in methods
         if name != BASE
     }  # fmt: skip
 
 
-def _findings(
-    name: str, apart: Mapping[str, Sequence[Interval | None]], styles: Sequence[str]
-) -> list[str]:
+def _findings(name: str, apart: Mapping[str, Mapping[str, Interval | None]]) -> list[str]:
     """Say where a decoder differs from smoothing: where the interval has no 0."""
     lines = []
-    for method, cells in apart.items():
+    for method in next(iter(apart.values())):
         parts = []
         for word, sign in (("better", 1), ("worse", -1)):
             where = [
                 f"{style} ({cell.value:+.2f})"
-                for style, cell in zip(styles, cells, strict=True)
-                if cell is not None and min(sign * cell.low, sign * cell.high) > 0
+                for style, cells in apart.items()
+                if (cell := cells[method]) and min(sign * cell.low, sign * cell.high) > 0
             ]
             if where:
                 parts.append(f"{word} on {', '.join(where)}")
         text = " and ".join(parts) or "no difference was shown"
         lines.append(f"{name}, {method} against {BASE}: {text}.")
     return lines
-
-
-_COLOURS = (BLUE, RED, "#b45309", GREEN, "#7c3aed", GREY)
-_DRAWN = 6
-"""Decoders that the figure shows: more cannot be distinguished."""
-
-
-def draw_differences(
-    apart: Mapping[str, Sequence[Interval | None]], styles: Sequence[str], title: str, out: Path
-) -> None:
-    """Draw how far decoders are from smoothing in each style, with intervals."""
-    figure = empty_figure(9, 1.2 + 0.62 * len(styles))
-    axis = figure.subplots()
-    shown = list(apart.items())[:_DRAWN]
-    for number, (method, cells) in enumerate(shown):
-        shift = 0.7 * ((number + 0.5) / len(shown) - 0.5)
-        colour = _COLOURS[number]
-        for place, cell in enumerate(cells):
-            if cell is None:
-                continue
-            y = place + shift
-            axis.plot([cell.low, cell.high], [y, y], color=colour, lw=1.6, alpha=0.6)
-            axis.plot(cell.value, y, "o", color=colour, ms=4.5)
-        axis.plot([], [], "o-", color=colour, ms=4.5, label=method)
-    axis.axvline(0, color=INK, lw=0.8)
-    axis.set_yticks(range(len(styles)), styles)
-    axis.set_ylim(len(styles) - 0.4, -0.6)
-    axis.set_xlabel(f"difference to {BASE}", fontsize=9)
-    axis.set_title(title, fontsize=10, color=INK, parse_math=False)
-    axis.grid(axis="x", alpha=0.25)
-    axis.spines[["top", "right", "left"]].set_visible(False)
-    axis.tick_params(axis="y", length=0)
-    axis.tick_params(labelsize=8.5)
-    figure.legend(frameon=False, fontsize=8.5, loc="outside right upper")
-    save_figure(figure, out)
 
 
 STUDY = Study(
@@ -308,15 +206,12 @@ STUDY = Study(
     _run,
     benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s"),
     options=(
-        Option("images", "all", "how many images to draw", ("all", SIZE)),
-        Option("styles", "all", "styles with commas between them", (TEXT,)),
+        Option("styles", "all", "styles with + between them", (TEXT,)),
         Option(
-            "methods",
-            "raw smoothing discode paper",
-            "decoders with spaces between them, or all",
+            "methods", "raw+smoothing+discode+paper", "decoders with + between them, or all",
             (TEXT,),
         ),
         Option("seed", 0, "what is random in the drawings", (COUNT,)),
         Option("rendered", None, "a folder that keeps the drawn images", (TEXT, None)),
     ),
-)
+)  # fmt: skip

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,15 +18,16 @@ from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import BENCHMARKS
 from discode.decoders import get_decoder
 from discode.errors import InputError
+from discode.metrics import METRICS
 from discode.metrics.registry import asks_judge
-from discode.paper.base import (
-    StudyResult,
-    StudyRuns,
-    StudySetup,
-    judge_name,
-    run_methods,
+from discode.paper.base import StudyResult, StudyRuns, StudySetup, run_methods
+from discode.paper.published import (
+    PaperMatch,
+    PublishedCell,
+    match_published,
+    paper_system,
+    published_cells,
 )
-from discode.paper.published import PaperMatch, PublishedCell, match_published, published_cells
 from discode.paper.run_tables import (
     MEASURE_SYMBOLS,
     benchmark_place,
@@ -45,15 +47,10 @@ MOST_FAILED = 0.5
 
 @dataclass(frozen=True)
 class StudyLine:
-    """A line of a study's table.
+    """A line of a study's table: what it is called, and the method that scores it.
 
-    Attributes:
-        name: What it is called.
-        method: How it is scored, as metrics are given by name.
-        block: What it is one of, where a study scores the same line in several ways.
-        setting: What the paper's line varies, as ``published.csv`` has it.
-        scale: The judge's scale, if not its own.
-        system: Whose the paper's line is, likewise.
+    ``block`` is what it is one of, where a study scores the same line in several ways; ``setting``
+    and ``system`` are what the paper's line varies and whose it is, as ``published.csv`` has them.
     """
 
     name: str
@@ -63,9 +60,10 @@ class StudyLine:
     scale: str | None = None
     system: str = "discode"
 
-    def full_name(self, before: str, after: str = "") -> str:
-        """Return the name with its block, if it has one."""
-        return f"{self.name}{before}{self.block}{after}" if self.block else self.name
+    @property
+    def full_name(self) -> str:
+        """The name with its block, if it has one."""
+        return f"{self.name} ({self.block})" if self.block else self.name
 
     def holds(self, label: str, signature: Signature) -> bool:
         """Whether a result belongs to the line, by how it was made."""
@@ -74,12 +72,9 @@ class StudyLine:
         if not asks_judge(self.method):
             return False
         method = self.method.removeprefix("ref-")
-        decoders = signature.decoder, SignedDecoder.of(get_decoder(method))
-        if label == self.method:  # its trust is the one that the model advises
-            decoders = decoders[0].without("trust"), decoders[1].without("trust")
         bare = signature.get("references", "none") in ("none", "ignored")
         return (
-            decoders[0] == decoders[1]
+            signature.decoder == SignedDecoder.of(get_decoder(method))
             and bare == (method == self.method)
             and self.scale in (None, signature.get("scale"))
         )
@@ -89,17 +84,10 @@ class StudyLine:
 class TableStudy:
     """What a study of the paper's tables asks for, and how its lines are put together.
 
-    Attributes:
-        tables: Our tables by name, each with the labels of the paper's tables that it joins.
-        lines: What is scored.
-        heading: From a line and its model ("" for metrics that ask none) to the heading that the
-            line stands under.
-        paper_heading: The same for a line of the paper, from one of its cells.
-        contrasts: Methods whose difference is worth a sentence: the first minus the second.
-        ranges: Whether to say how much each block's lines differ: small where the setting that
-            they vary hardly matters.
-        beyond_embedded: Why the embedded judge cannot do at all what is asked, if it cannot.
-        draw: Draws the figure; None plots every line on every benchmark.
+    ``tables`` are ours by name, each with the labels of the paper's tables that it joins.
+    ``heading`` goes from a line and its model ("" for metrics that ask none) to what the line
+    stands under, ``paper_heading`` from a cell of the paper's line. ``contrasts`` are methods whose
+    difference, the first minus the second, is worth a sentence.
     """
 
     tables: Mapping[str, tuple[str, ...]]
@@ -107,20 +95,33 @@ class TableStudy:
     heading: Callable[[StudyLine, str], str]
     paper_heading: Callable[[PublishedCell], str]
     contrasts: tuple[tuple[str, str], ...] = ()
-    ranges: bool = False
-    beyond_embedded: str = ""
-    draw: Callable[[TableStudy, Mapping[str, RunLog], Path], None] | None = None
 
     def run(self, setup: StudySetup) -> StudyResult:
         """Score what is missing, and lay everything out as the paper does."""
         self._check_benchmarks(setup)
-        if self.beyond_embedded and "discode-embedded" in map(judge_name, setup.judges.values()):
-            raise InputError(
-                f"the embedded model {self.beyond_embedded}; give --model ORG/NAME or "
-                "endpoint:NAME, or --log with a run of such a model"
-            )
-        runs = self._score(setup)
-        return self._with_metrics_of(setup.logs)._lay_out(runs, setup)
+        study = self._with_metrics(setup.metrics)
+        methods = list(dict.fromkeys(line.method for line in study.lines))
+        scales = list(dict.fromkeys(line.scale for line in study.lines))
+        runs = run_methods(setup, methods, scales)
+        return study._with_metrics_of(setup.logs)._lay_out(runs, setup)
+
+    def _with_metrics(self, metrics: Mapping[str, str]) -> TableStudy:
+        """Return a table of metrics with a line for each that the paper has in it, or nowhere."""
+        if all(asks_judge(line.method) for line in self.lines):
+            return self  # it is about judges only
+        labels = {label for joined in self.tables.values() for label in joined}
+        here = {cell.system: cell for cell in published_cells() if cell.table in labels}
+        elsewhere = {cell.system for cell in published_cells()} - here.keys()
+        lines = {line.method: line for line in self.lines}
+        for label, spec in metrics.items():
+            name = spec.partition(":")[0]
+            if asks_judge(spec):
+                name = "ref-discode" if spec.startswith("ref-") else "discode"
+            system = paper_system(name if name in METRICS else label)
+            if system not in elsewhere:
+                title = system_title(here[system]) if name == label and system in here else label
+                lines.setdefault(label, StudyLine(title, label, system=name))
+        return replace(self, lines=tuple(lines.values()))
 
     def _with_metrics_of(self, logs: Mapping[str, RunLog]) -> TableStudy:
         """Return a table of metrics with a line for each that logs have and the study does not."""
@@ -139,10 +140,11 @@ class TableStudy:
         tables = {name: self._table(name, cells, runs) for name in self.tables}
         return StudyResult(
             {name: table for name, table in tables.items() if table is not None},
-            {next(iter(self.tables)): partial(self.draw or _plot_lines, self, runs.logs)},
+            {next(iter(self.tables)): partial(_plot_lines, self, runs.logs)},
             runs.logs,
-            [*self._findings(runs.logs, setup), *(self._ranges(cells) if self.ranges else ())],
+            self._findings(runs.logs, setup),
             runs.problems,
+            runs.left_out,
         )
 
     def _check_benchmarks(self, setup: StudySetup) -> None:
@@ -158,21 +160,12 @@ class TableStudy:
                 f"{', '.join(name for name in BENCHMARKS if name in known)}"
             )
 
-    def _score(self, setup: StudySetup) -> StudyRuns:
-        logs: dict[str, RunLog] = {}
-        problems: dict[str, None] = {}
-        left_out: dict[str, None] = {}
-        for scale in dict.fromkeys(line.scale for line in self.lines):
-            methods = dict.fromkeys(line.method for line in self.lines if line.scale == scale)
-            runs = run_methods(setup, list(methods), scale)
-            logs |= {name: log for name, log in runs.logs.items() if name not in logs}
-            problems |= dict.fromkeys(runs.problems)
-            left_out |= dict.fromkeys(runs.left_out)
-        return StudyRuns(logs, tuple(problems), tuple(left_out))
-
     def line_of(self, label: str, result: MetricResult) -> StudyLine | None:
         """Return the line that a result belongs to, by how it was made; None if to none."""
-        return next((line for line in self.lines if line.holds(label, result.signature)), None)
+        exact = [line for line in self.lines if line.method == label]
+        return next(
+            (line for line in exact or self.lines if line.holds(label, result.signature)), None
+        )
 
     def results(self, log: RunLog) -> Iterator[tuple[str, StudyLine, str, MetricResult]]:
         """Yield the results of a run that lines have: label, line, model ("" without), result."""
@@ -254,40 +247,18 @@ class TableStudy:
         sentences: dict[str, None] = {}
         for log in logs.values() if setup.protocol.resamples else ():
             here = {
-                (line.method, result.signature.get("model")): (label, line)
-                for label, line, _, result in self.results(log)
+                (line.method, model): (label, line) for label, line, model, _ in self.results(log)
             }
-            for a, b in self.contrasts:
-                for model in dict.fromkeys(model for _, model in here):
-                    if (a, model) in here and (b, model) in here:
-                        (first, line), (second, other) = here[a, model], here[b, model]
-                        difference = agreement_difference(
-                            log, first, second, resamples=setup.protocol.resamples,
-                            seed=setup.protocol.seed,
-                        ).difference  # fmt: skip
-                        sentences[_sentence(log, model, line, other, difference)] = None
+            models = dict.fromkeys(model for _, model in here)
+            for (a, b), model in product(self.contrasts, models):
+                if {(a, model), (b, model)} <= here.keys():
+                    (first, line), (second, other) = here[a, model], here[b, model]
+                    difference = agreement_difference(
+                        log, first, second, resamples=setup.protocol.resamples,
+                        seed=setup.protocol.seed,
+                    ).difference  # fmt: skip
+                    sentences[_sentence(log, model, line, other, difference)] = None
         return list(sentences)
-
-    def _ranges(self, cells: Sequence[StudyCell]) -> list[str]:
-        """Return a sentence per column: from the worst line of each block to the best."""
-        paper = published_cells(next(iter(self.tables.values()))[0])
-        deciding = {cell.column for cell in paper}
-        sentences = []
-        for column in dict.fromkeys(cell.column for cell in cells if cell.column[0] in deciding):
-            values = [
-                (self.heading(cell.line, cell.model), cell.value.value)
-                for cell in cells
-                if cell.column == column and cell.line.setting and not math.isnan(cell.value.value)
-            ]
-            values += [(self.paper_heading(c), c.value) for c in paper if c.column == column[0]]
-            words = "; ".join(
-                f"{name} {min(block)[1]:.1f} to {max(block)[1]:.1f}"
-                for name, block in _grouped(values, lambda value: value[0]).items()
-            )
-            sentences.append(
-                f"{' '.join(_title(column))} from the worst line to the best: {words}."
-            )
-        return sentences
 
 
 Column = tuple[str, str]
@@ -333,12 +304,12 @@ def _title(column: Column) -> tuple[str, str]:
 
 
 def _place(name: str, logs: Mapping[str, RunLog]) -> str:
-    """Return a run's name if another run of the same benchmark and options has other data."""
+    """Return a run's name if a run of other data or options would stand in the same columns."""
     log = logs[name]
     alike = (
         other.same_questions(log)
         for other in logs.values()
-        if (other.benchmark, dict(other.options)) == (log.benchmark, dict(log.options))
+        if _column_of(other, "") == _column_of(log, "")
     )
     return "" if all(alike) else name
 
@@ -411,8 +382,7 @@ def _sentence(log: RunLog, model: str, a: StudyLine, b: StudyLine, apart: Interv
         else f" ({100 * apart.level:g} %: {low:+.2f} to {high:+.2f}{verdict})"
     )
     return (
-        f"{benchmark_title(log.benchmark)}, {model}: {a.full_name(' (', ')')} minus "
-        f"{b.full_name(' (', ')')} is "
+        f"{benchmark_title(log.benchmark)}, {model}: {a.full_name} minus {b.full_name} is "
         f"{'undefined' if math.isnan(value) else f'{value:+.2f}'} in {measure}{bounds}."
     )
 
@@ -424,7 +394,7 @@ def _plot_lines(study: TableStudy, logs: Mapping[str, RunLog], path: Path) -> No
     named: dict[str, RunLog] = {}
     for name, log in logs.items():
         results = {
-            line.full_name(", ") + (f", {model}" if several and model else ""): result
+            line.full_name + (f", {model}" if several and model else ""): result
             for _, line, model, result in study.results(log)
         }
         if results:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +39,6 @@ class ReadingColumn(NamedTuple):
     empty: object = math.nan
     optional: bool = False
 
-    @property
-    def per_row(self) -> bool:
-        """Whether each reading has a value of its own."""
-        return self.axes[0] == "n"
-
 
 COLUMNS = (
     ReadingColumn("answer_logp", "nbk", np.float64),
@@ -56,6 +52,8 @@ COLUMNS = (
     ReadingColumn("bias", "k", np.float32, optional=True),
 )
 """The columns of readings, in the order in which they are stored."""
+ROW_COLUMNS = tuple(column for column in COLUMNS if column.axes[0] == "n")
+"""Those that have a value for each reading."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +74,11 @@ class Origin:
         prompt: What it was asked with.
         references: Whether the pairs had references: "all", "some", "none", or "ignored" where
             the model takes none.
-        trust: The decoder's weight that the model advises; None where it advises none.
     """
 
     identity: Identity
     prompt: Prompt
     references: str
-    trust: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,8 +178,8 @@ class Readings:
         """Return the given rows, in the given order."""
         rows = np.asarray(rows, dtype=np.intp)
         columns = {column.name: getattr(self, column.name) for column in COLUMNS}
-        for column in COLUMNS:
-            if column.per_row and columns[column.name] is not None:
+        for column in ROW_COLUMNS:
+            if columns[column.name] is not None:
                 columns[column.name] = columns[column.name][rows]
         errors = {
             place: self.errors[row] for place, row in enumerate(rows.tolist()) if row in self.errors
@@ -218,15 +214,15 @@ class Readings:
         heads = [part for part in parts if part.hidden is not None]
         if any(part.hidden is None and len(part.errors) < len(part) for part in parts):
             heads = []
-        columns: dict[str, NDArray[Any] | None] = dict.fromkeys(column.name for column in COLUMNS)
-        for column in COLUMNS:
-            if "d" in column.axes and not heads:
-                continue
-            if not column.per_row:
-                columns[column.name] = getattr(heads[0], column.name) if heads else None
+        columns: dict[str, NDArray[Any] | None] = {
+            column.name: getattr(heads[0], column.name) if heads else None for column in COLUMNS
+        }
+        for column in ROW_COLUMNS:
+            if column.name == "hidden" and not heads:
                 continue
             arrays = [getattr(part, column.name) for part in parts]
             shape = next((array.shape[1:] for array in arrays if array is not None), None)
+            columns[column.name] = None
             if shape is not None:
                 columns[column.name] = np.concatenate(
                     [
@@ -308,9 +304,9 @@ class Readings:
                 errors[number] = absent_answers(absent, len(values))
                 values = [math.nan] * len(values)
             elif absent:
-                given = np.array([_logp(token, value) for token, value in _token_items(row)])
-                left = max(1 - float(np.exp(given).sum()), 0.0) / len(absent)
-                fill = min(float(given.min()), math.log(left) if left else -math.inf)
+                sent = np.array([_logp(token, value) for token, value in _token_items(row)])
+                left = max(1 - float(np.exp(sent).sum()), 0.0) / len(absent)
+                fill = min(float(sent.min()), math.log(left) if left else -math.inf)
                 values = [fill if math.isnan(v) else v for v in values]
             logp.append(values)
             truncated.append(bool(absent))
@@ -344,10 +340,14 @@ class ReadingsCollector:
         self._origin = origin
         self._place = np.zeros(rows, np.intp)
 
-    def add(self, block: Readings, owners: Sequence[int | Sequence[int]]) -> None:
+    def add(self, block: Readings, owners: Sequence[int] | Sequence[Sequence[int]]) -> None:
         """Take a block; its row i is for the row, or for the rows, ``owners[i]``."""
-        for row, numbers in enumerate(owners):
-            self._place[numbers] = self._filled + row
+        rows = np.arange(self._filled, self._filled + len(owners))
+        if len(owners) and isinstance(owners[0], Sequence):
+            groups = cast("Sequence[Sequence[int]]", owners)
+            self._place[list(chain.from_iterable(groups))] = rows.repeat(list(map(len, groups)))
+        else:
+            self._place[np.asarray(owners, np.intp)] = rows
         self._blocks.append(block)
         self._filled += len(block)
 
@@ -442,12 +442,12 @@ def _logp(token: Any, value: Any) -> float:
 
 def _answers_of(row: Any, scale: Scale) -> tuple[list[float], list[str]]:
     """Return the answers' log-probabilities (NaN where absent) and the absent answers."""
-    found: dict[str, list[float]] = {answer: [] for answer in scale.answers}
+    spellings: dict[str, list[float]] = {answer: [] for answer in scale.answers}
     for token, value in _token_items(row):
-        if (answer := str(token).strip(_SPACE_MARKS)) in found:
-            found[answer].append(_logp(token, value))
+        if (answer := str(token).strip(_SPACE_MARKS)) in spellings:
+            spellings[answer].append(_logp(token, value))
     with np.errstate(invalid="ignore"):  # NaN stays NaN
         values = [
-            float(np.logaddexp.reduce(logps)) if logps else math.nan for logps in found.values()
+            float(np.logaddexp.reduce(logps)) if logps else math.nan for logps in spellings.values()
         ]
-    return values, [answer for answer, logps in found.items() if not logps]
+    return values, [answer for answer, logps in spellings.items() if not logps]

@@ -12,12 +12,13 @@ import numpy as np
 
 from discode.errors import InputError, require
 from discode.files import read_rows, replacing
-from discode.readings.base import COLUMNS, Identity, ReadingColumn, Readings
+from discode.readings.base import ROW_COLUMNS, Identity, ReadingColumn, Readings
 from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.scales import Scale, get_scale
 
 BATCH = 1000
-EXPORTED = [column for column in COLUMNS if column.per_row and column.name != "hidden"]
+TEXTS = ("model", "revision", "dtype", "prompt", "scale", "image", "caption")
+EXPORTED = [column for column in ROW_COLUMNS if column.name != "hidden"]
 
 
 def export_readings(store: ReadingStore, path: str | os.PathLike[str]) -> int:
@@ -53,14 +54,9 @@ def _write_parquet(store: ReadingStore, path: Path) -> int:
             kind = pa.list_(kind)
         return kind
 
-    text = dict.fromkeys(
-        ("model", "revision", "dtype", "prompt", "scale", "image", "caption"), pa.string()
-    )
     schema = pa.schema(
-        text
-        | {
-            "references": pa.list_(pa.string()),
-        }
+        dict.fromkeys(TEXTS, pa.string())
+        | {"references": pa.list_(pa.string())}
         | {column.name: arrow_type(column) for column in EXPORTED}
     )
     count = 0
@@ -73,19 +69,10 @@ def _write_parquet(store: ReadingStore, path: Path) -> int:
 
 def _batches(store: ReadingStore) -> Iterator[list[dict[str, Any]]]:
     for run, _ in store.run_keys():
-        model, revision, dtype, prompt, scale = run.fields()
         for pairs, readings in store.batches(run, BATCH):
             yield [
-                {
-                    "model": model,
-                    "revision": revision,
-                    "dtype": dtype,
-                    "prompt": prompt,
-                    "scale": scale,
-                    "image": pair.image,
-                    "caption": pair.caption,
-                    "references": list(pair.references),
-                }
+                dict(zip(TEXTS, (*run.fields(), pair.image, pair.caption), strict=True))
+                | {"references": list(pair.references)}
                 | {column.name: _exported(getattr(readings, column.name), i) for column in EXPORTED}
                 for i, pair in enumerate(pairs)
             ]

@@ -1,13 +1,9 @@
 """ReadingStore: what models said, kept in one SQLite file.
 
 A batch is one transaction, so a killed process loses at most the batch in flight, and the file
-can be read while it is written (write-ahead log). The key of a reading is everything that
-could change it: model, revision, dtype, prompt text, scale (a :class:`RunKey`), the image's
-SHA-256, caption, references (a :class:`PairKey`). Failures are not kept: a rerun asks again.
-
-Each row carries a digest of itself. A row that does not match it counts as absent: a model is
-asked again, and its answer takes the row's place. Rows from before there were digests are taken
-as they are.
+can be read while it is written (write-ahead log). Failures are not kept: a rerun asks again. A row
+that does not match its digest counts as absent, and the next answer takes its place; rows from
+before there were digests are taken as they are.
 """
 
 from __future__ import annotations
@@ -21,6 +17,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,7 @@ import numpy as np
 
 from discode.errors import InputError, StoreError
 from discode.pairs import check_characters
-from discode.readings.base import COLUMNS, Identity, ReadingColumn, Readings
+from discode.readings.base import ROW_COLUMNS, Identity, ReadingColumn, Readings
 from discode.scales import Scale, get_scale
 
 LOG = logging.getLogger("discode")
@@ -55,9 +52,16 @@ CREATE TABLE readings (
   digest BLOB              -- of all the other columns; NULL in rows from before it
 ) WITHOUT ROWID;
 """
-_PER_ROW = [column for column in COLUMNS if column.per_row]
 _SQL_TYPES = {np.bool_: "INTEGER", np.str_: "TEXT"}
-_NAMES = ["key", "ask", "image", "caption", "refs", *(column.name for column in _PER_ROW), "head"]
+_NAMES = [
+    "key",
+    "ask",
+    "image",
+    "caption",
+    "refs",
+    *(column.name for column in ROW_COLUMNS),
+    "head",
+]
 DIGEST_BYTES = 8
 """Of a row's digest: one damaged row in 10^19 passes for whole."""
 
@@ -155,7 +159,7 @@ class ReadingStore:
                 target, timeout=30.0, isolation_level=None, uri=frozen, check_same_thread=False
             )
         # Damage can make a text unreadable: then its row is damaged, and the others are not.
-        self._db.text_factory = _decode_text
+        self._db.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
         self._db.row_factory = sqlite3.Row
         try:
             with self._use():
@@ -186,7 +190,7 @@ class ReadingStore:
             with self.transaction():
                 # Another process may have made the tables since we looked.
                 if not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                    columns = ", ".join(map(_declared, _PER_ROW))
+                    columns = ", ".join(map(_declared, ROW_COLUMNS))
                     for statement in _SCHEMA.format(columns=columns).split(";\n"):
                         db.execute(statement)
                     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -194,12 +198,6 @@ class ReadingStore:
 
     def _find_digests(self) -> bool:
         return any(row[1] == "digest" for row in self._db.execute("PRAGMA table_info(readings)"))
-
-    def _add_digests(self) -> None:
-        """Give an old store the column; inside a transaction, since others may do the same."""
-        if not self._find_digests():
-            self._db.execute("ALTER TABLE readings ADD COLUMN digest BLOB")
-        self._has_digests = True
 
     @contextmanager
     def _use(self) -> Iterator[None]:
@@ -294,12 +292,14 @@ class ReadingStore:
 
     def _put(self, run: RunKey, pairs: Sequence[PairKey], readings: Readings) -> None:
         db = self._db
-        if not self._has_digests:
-            self._add_digests()
+        if not self._has_digests:  # an old store; inside a transaction, as others may do the same
+            if not self._find_digests():
+                db.execute("ALTER TABLE readings ADD COLUMN digest BLOB")
+            self._has_digests = True
         head = None
         if readings.hidden is not None:
             weight, bias = _blob(readings.head), _blob(readings.bias)
-            digest = hashlib.sha256(weight + bias).hexdigest()
+            digest = _head_digest(weight, bias)
             db.execute(
                 "INSERT INTO heads VALUES (NULL, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
                 "weight = excluded.weight, bias = excluded.bias "  # one that was damaged
@@ -315,7 +315,7 @@ class ReadingStore:
 
         def values(row: int, pair: PairKey) -> tuple[Any, ...]:
             references = json.dumps(pair.references, ensure_ascii=False)
-            cells = [_cell(column, getattr(readings, column.name), row) for column in _PER_ROW]
+            cells = [_cell(column, getattr(readings, column.name), row) for column in ROW_COLUMNS]
             key = reading_key(run, pair)
             return key, run_id, pair.image, pair.caption, references, *cells, head
 
@@ -383,7 +383,7 @@ class ReadingStore:
         for head in {row["head"] for row in rows}:
             query = "SELECT weight, bias, digest FROM heads WHERE id = ?"
             stored = self._db.execute(query, (head,)).fetchone()
-            if stored is None or _digest_of(stored) != stored["digest"]:
+            if stored is None or _head_digest(stored["weight"], stored["bias"]) != stored["digest"]:
                 broken.add(head)
         for row in rows:
             if row["head"] in broken:
@@ -412,7 +412,7 @@ class ReadingStore:
     def _decode_rows(self, scale: Scale, rows: Sequence[Any], hidden: bool) -> Readings:
         sizes = {"b": len(scale.stems), "k": len(scale.answers)}
         values: dict[str, Any] = {}
-        for column in _PER_ROW:
+        for column in ROW_COLUMNS:
             cells = [row[column.name] for row in rows]
             shape = tuple(sizes.get(axis, -1) for axis in column.axes[1:])
             if column.name == "hidden" and not hidden:
@@ -460,12 +460,8 @@ class ReadingStore:
             yield pairs, self._build(run.scale, rows)
 
 
-def _decode_text(text: bytes) -> str:
-    return text.decode(errors="surrogateescape")
-
-
-def _digest_of(head: sqlite3.Row) -> str:
-    return hashlib.sha256(head["weight"] + head["bias"]).hexdigest()
+def _head_digest(weight: bytes, bias: bytes) -> str:
+    return hashlib.sha256(weight + bias).hexdigest()
 
 
 def _declared(column: ReadingColumn) -> str:

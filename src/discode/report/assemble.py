@@ -9,7 +9,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from discode.bench.compare import MetricComparison, compare_metrics
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Ratings
 from discode.errors import InputError
-from discode.files import replacing
+from discode.files import replacing, without_nan
 from discode.http.static import DISTRIBUTION, ICON
 from discode.paper.run_tables import (
     MEASURE_SYMBOLS,
@@ -34,7 +34,7 @@ from discode.report.bars import MetricBars, find_bars
 from discode.report.charts import chart_metric, rating_levels
 from discode.report.disagreement import disagreement
 from discode.report.gather import GatheredRun, gather_runs
-from discode.report.thumbnails import ThumbnailBook
+from discode.report.thumbnails import make_thumbnails
 from discode.scores import Floats
 from discode.stats import UndefinedWarning
 from discode.version import __version__
@@ -46,21 +46,10 @@ IMAGE_BUDGET = 12 << 20
 
 @dataclass(frozen=True)
 class ReportFacts:
-    """What became of a report.
-
-    Attributes:
-        items: How many items the explorer has.
-        images: How many of their images are in the page.
-        left_out: How many are not for want of room.
-        unreadable: How many are missing or damaged.
-        bars: How many pairs have their distributions.
-        notes: What is not shown, and why, one line each.
-    """
+    """How many items, images and distributions a report has, and what it does not show and why."""
 
     items: int
     images: int
-    left_out: int
-    unreadable: int
     bars: int
     notes: tuple[str, ...]
 
@@ -90,8 +79,9 @@ def write_report(
     """
     gathered = gather_runs(runs, data)
     cells = table_cells(runs)
-    texts, book = _TextTable(), ThumbnailBook(image_budget)
+    texts = TextTable()
     notes: list[str] = []
+    thumbnails: dict[str, str] = {}
     benchmarks: list[dict[str, Any]] = []
     apart = [{label: disagreement(g.log, label) for label in g.log.results} for g in gathered]
     with_bars = items = 0
@@ -110,10 +100,11 @@ def write_report(
         items += len(run.log.ids if entry["kind"] == "ratings" else run.log.judgments)
     if image_budget > 0:
         progress("making thumbnails")
-        book.fill(_by_interest(gathered, apart))
+        thumbnails, missing = make_thumbnails(_by_interest(gathered, apart), image_budget)
+        notes += missing
     for entry, run in zip(benchmarks, gathered, strict=True):
-        entry["thumbs"] = _thumbs(run, book)
-    notes = list(dict.fromkeys([*notes, *book.notes]))  # several benchmarks may have one store
+        entry["thumbs"] = _thumbs(run, [*thumbnails])
+    notes = list(dict.fromkeys(notes))  # several benchmarks may have one store
     progress("writing the page")
     content = {
         "title": title or " · ".join(dict.fromkeys(entry["title"] for entry in benchmarks)),
@@ -121,10 +112,10 @@ def write_report(
         "benchmarks": benchmarks, "texts": [*texts.texts], "lists": [*texts.lists],
     }  # fmt: skip
     with replacing(path) as temp:
-        temp.write_text(render_page(content, book.encoded), encoding="utf-8", newline="\n")
-    return ReportFacts(
-        items, len(book.encoded), len(book.left_out), len(book.unreadable), with_bars, tuple(notes)
-    )
+        temp.write_text(
+            render_page(content, [*thumbnails.values()]), encoding="utf-8", newline="\n"
+        )
+    return ReportFacts(items, len(thumbnails), with_bars, tuple(notes))
 
 
 def render_page(content: Mapping[str, Any], images: Sequence[str]) -> str:
@@ -175,26 +166,15 @@ def script_json(value: object) -> str:
     >>> script_json(["</script>", float("nan")])
     '["\\u003c/script\\u003e",null]'
     """
-    text = json.dumps(_without_nan(value), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(without_nan(value), ensure_ascii=False, separators=(",", ":"))
     return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda letter: f"\\u{ord(letter[0]):04x}", text)
-
-
-def _without_nan(value: Any) -> Any:
-    """Return a value with None for NaN and infinity, which JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return value
 
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
-class _TextTable:
+class TextTable:
     """Texts, and lists of texts, each kept once and known by its number."""
 
     def __init__(self) -> None:
@@ -202,9 +182,11 @@ class _TextTable:
         self.lists: dict[tuple[int, ...], int] = {}
 
     def text(self, text: str) -> int:
+        """Return a text's number."""
         return self.texts.setdefault(text, len(self.texts))
 
     def list(self, texts: tuple[str, ...]) -> int:
+        """Return the number of a list of texts."""
         return self.lists.setdefault(tuple(map(self.text, texts)), len(self.lists))
 
 
@@ -229,10 +211,10 @@ def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> di
                 "ties": 100 * result.measures["ties"].value,
                 "failed": 100 * result.measures["failed"].value,
                 "cells": {
-                    name: [_short(v) for v in (c.value, c.low, c.high, c.paper, c.difference)]
+                    name: [short_number(v) for v in (c.value, c.low, c.high, c.paper, c.difference)]
                     for name, c in by_measure.items()
                 },
-                "charts": asdict(chart_metric(log, label)),
+                "charts": chart_metric(log, label),
             }
         )
     return {
@@ -255,7 +237,7 @@ def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> di
         else [],
         "compared": why,
         "differences": [] if compared is None else [
-            [d.a, d.b, *(_short(v) for v in (d.difference, d.low, d.high, d.adjusted))]
+            [d.a, d.b, *(short_number(v) for v in (d.difference, d.low, d.high, d.adjusted))]
             for d in compared.pairs
         ],
         "metrics": metrics,
@@ -285,7 +267,7 @@ def _compare(log: RunLog, resamples: int) -> tuple[MetricComparison | None, str]
     )
 
 
-def _items(run: GatheredRun, apart: Mapping[str, Floats], texts: _TextTable) -> dict[str, Any]:
+def _items(run: GatheredRun, apart: Mapping[str, Floats], texts: TextTable) -> dict[str, Any]:
     """Return the columns of the explorer: of pairs, and of choices where there are some."""
     log, judged = run.log, run.log.judgments
     columns: dict[str, Any] = {
@@ -293,8 +275,8 @@ def _items(run: GatheredRun, apart: Mapping[str, Floats], texts: _TextTable) -> 
         "image": log.image.tolist(),
         "caption": [texts.text(pair.caption) for pair in run.pairs],
         "references": [texts.list(pair.references) for pair in run.pairs],
-        "scores": [[_short(v) for v in r.value.tolist()] for r in log.results.values()],
-        "errors": [_by_word(r.errors.items()) for r in log.results.values()],
+        "scores": [[short_number(v) for v in r.value.tolist()] for r in log.results.values()],
+        "errors": [rows_by_word(r.errors.items()) for r in log.results.values()],
         "apart": [[_points(v) for v in apart[label].tolist()] for label in log.results],
     }
     if isinstance(judged, Ratings):
@@ -308,7 +290,7 @@ def _items(run: GatheredRun, apart: Mapping[str, Floats], texts: _TextTable) -> 
     }  # fmt: skip
 
 
-def _by_word(pairs: Iterable[tuple[int, str]]) -> dict[str, list[int]]:
+def rows_by_word(pairs: Iterable[tuple[int, str]]) -> dict[str, list[int]]:
     """Return the numbers of pairs by a word that often holds for many: a reason, a flag."""
     rows: dict[str, list[int]] = {}
     for row, word in pairs:
@@ -345,7 +327,7 @@ def _bars_json(run: GatheredRun, bars: Mapping[str, MetricBars]) -> dict[str, An
                 entry |= {"rows": None, "before": None, "like": earlier}
                 break
     flags = [
-        _by_word((row, name) for row, names in bars[label].flags.items() for name in names)
+        rows_by_word((row, name) for row, names in bars[label].flags.items() for name in names)
         if label in bars
         else {}
         for label in labels
@@ -360,7 +342,7 @@ def _packed(p: Floats) -> str:
 
 def _by_interest(
     gathered: Sequence[GatheredRun], apart: Sequence[Mapping[str, Floats]]
-) -> Iterable[str]:
+) -> list[str]:
     """Return the paths of images, those of the greatest disagreements first."""
     most: dict[str, float] = {}
     for run, columns in zip(gathered, apart, strict=True):
@@ -375,11 +357,12 @@ def _by_interest(
     return sorted(most, key=lambda path: -most[path])
 
 
-def _thumbs(run: GatheredRun, book: ThumbnailBook) -> list[int]:
+def _thumbs(run: GatheredRun, paths: Sequence[str]) -> list[int]:
     """Return the number of the thumbnail of each image of a run, -1 where there is none."""
+    place = {path: number for number, path in enumerate(paths)}
     numbers = [-1] * (int(run.log.image.max(initial=-1)) + 1)
     for pair, image in zip(run.pairs, run.log.image.tolist(), strict=False):
-        numbers[image] = book.numbers.get(str(pair.image), -1)
+        numbers[image] = place.get(str(pair.image), -1)
     return numbers
 
 
@@ -390,6 +373,6 @@ def _points(value: float) -> int | None:
     return round(value) or (value > 0) - (value < 0)
 
 
-def _short(value: float) -> float | None:
+def short_number(value: float) -> float | None:
     """Return a number with five digits: a page has many of them."""
     return None if math.isnan(value) else float(f"{value:.5g}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,36 +18,6 @@ BINS = 36
 """Columns of a histogram of scores."""
 _LEVELS = 8
 """Ratings with more distinct values are put into five ranges."""
-
-
-@dataclass(frozen=True)
-class MetricCharts:
-    """A metric against people.
-
-    Attributes:
-        edges: The lowest and the highest score of the histograms.
-        rows: Ratings: a histogram of scores (BINS) per level of the ratings. Preferences: one
-            histogram of margins, the score of the caption that people chose minus the other's.
-        means: The mean score, or margin, of each row.
-        curve: Judgments in tenths (preferences: fifths) by score (by the margin's size): what
-            people said on average (how often the metric was right), and 95 % of its uncertainty.
-    """
-
-    edges: tuple[float, float]
-    rows: tuple[tuple[int, ...], ...]
-    means: tuple[float, ...]
-    curve: tuple[CurvePoint, ...]
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """Judgments with scores from ``low`` to ``high``: their number, mean, and ± (1.96 se)."""
-
-    low: float
-    high: float
-    count: int
-    mean: float
-    error: float
 
 
 def rating_levels(values: Floats) -> tuple[list[str], NDArray[np.intp]]:
@@ -65,8 +35,15 @@ def rating_levels(values: Floats) -> tuple[list[str], NDArray[np.intp]]:
     return names, np.clip(np.searchsorted(edges, values, "right") - 1, 0, 4)
 
 
-def chart_metric(log: RunLog, label: str) -> MetricCharts:
-    """Return the charts of a metric; judgments without a score are left out."""
+def chart_metric(log: RunLog, label: str) -> dict[str, Any]:
+    """Return the charts of a metric, for JSON; judgments without a score are left out.
+
+    ``rows`` are histograms of scores between the ``edges``, one per level of the ratings, and
+    ``means`` the mean of each; of preferences there is one, of margins: the score of the caption
+    that people chose minus the other's. ``curve`` has judgments in tenths by score (preferences:
+    fifths by the margin's size): from the ``low`` score to the ``high`` one, their ``count``, what
+    people said on average (how often the metric was right), and 1.96 standard errors.
+    """
     judged, value = log.judgments, log.results[label].value
     if isinstance(judged, Ratings):
         scores, image = value[judged.pair], log.image[judged.pair]
@@ -85,12 +62,12 @@ def chart_metric(log: RunLog, label: str) -> MetricCharts:
         right_or_not = credit(left, right, judged.chosen, ties=log.protocol.ties)[seen]
         image = log.image[judged.left]
         curve = _curve(np.abs(margin[seen]), right_or_not, image[seen], 5)
-    return MetricCharts(
-        edges,
-        tuple(tuple(_histogram(row, edges)) for row in rows),
-        tuple(float(row.mean()) if len(row) else math.nan for row in rows),
-        tuple(curve),
-    )
+    return {
+        "edges": edges,
+        "rows": [np.histogram(np.clip(row, *edges), BINS, edges)[0].tolist() for row in rows],
+        "means": [float(row.mean()) if len(row) else math.nan for row in rows],
+        "curve": curve,
+    }
 
 
 def _range(scores: Floats) -> tuple[float, float]:
@@ -101,12 +78,9 @@ def _range(scores: Floats) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 
-def _histogram(scores: Floats, edges: tuple[float, float]) -> list[int]:
-    counts: list[int] = np.histogram(np.clip(scores, *edges), BINS, edges)[0].tolist()
-    return counts
-
-
-def _curve(scores: Floats, said: Floats, image: NDArray[np.int64], parts: int) -> list[CurvePoint]:
+def _curve(
+    scores: Floats, said: Floats, image: NDArray[np.int64], parts: int
+) -> list[dict[str, float]]:
     """Cut judgments into parts of the same size by score, equal scores together.
 
     The standard error is that of a mean of clusters: judgments of an image depend on each other.
@@ -118,10 +92,10 @@ def _curve(scores: Floats, said: Floats, image: NDArray[np.int64], parts: int) -
     points = []
     for number in np.unique(part).tolist():
         inside = part == number
-        mean = float(said[inside].mean())
+        mean, count = float(said[inside].mean()), int(inside.sum())
         _, cluster = np.unique(image[inside], return_inverse=True)
         sums = np.bincount(np.asarray(cluster).reshape(-1), said[inside] - mean)
-        error = 1.96 * float(np.sqrt((sums**2).sum())) / int(inside.sum())
+        error = 1.96 * float(np.sqrt((sums**2).sum())) / count
         low, high = float(scores[inside].min()), float(scores[inside].max())
-        points.append(CurvePoint(low, high, int(inside.sum()), mean, error))
+        points.append({"low": low, "high": high, "count": count, "mean": mean, "error": error})
     return points

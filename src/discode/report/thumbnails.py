@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from PIL import Image
 
@@ -17,52 +16,30 @@ SIDE = 288
 _QUALITY = 50
 
 
-@dataclass
-class ThumbnailBook:
-    """The thumbnails of a page, by the path of their image, as base64 of WebP.
+def make_thumbnails(paths: Sequence[str], budget: int) -> tuple[dict[str, str], list[str]]:
+    """Return thumbnails by the path of their image, and in sentences which images have none.
 
-    Attributes:
-        budget: Bytes that all thumbnails together may take.
-        numbers: Path to the thumbnail's number.
-        encoded: The thumbnails.
-        unreadable: Images that could not be opened.
-        left_out: Images for which there was no room.
+    They are made in the order of ``paths`` until together they have ``budget`` characters.
     """
-
-    budget: int
-    numbers: dict[str, int] = field(default_factory=dict)
-    encoded: list[str] = field(default_factory=list)
-    unreadable: set[str] = field(default_factory=set)
-    left_out: set[str] = field(default_factory=set)
-
-    @property
-    def notes(self) -> list[str]:
-        """Which images are not in the page, in sentences."""
-        budget = f"the budget of {self.budget / 2**20:g} MB"
-        lines = {
-            f"{len(self.left_out)} images are left out: they are beyond {budget}": self.left_out,
-            f"{len(self.unreadable)} images are missing or damaged": self.unreadable,
-        }
-        return [line for line, images in lines.items() if images]
-
-    def fill(self, paths: Iterable[str]) -> None:
-        """Add thumbnails in the order given until the budget is spent."""
-        room = self.budget - sum(map(len, self.encoded))
-        for path in paths:
-            if path in self.numbers or path in self.unreadable:
-                continue
-            try:
-                text = encode_thumbnail(path) if room > 0 else ""
-            except ImageError:
-                self.unreadable.add(path)
-                continue
-            if not 0 < len(text) <= room:
-                self.left_out.add(path)
-                room = 0
-                continue
-            room -= len(text)
-            self.numbers[path] = len(self.encoded)
-            self.encoded.append(text)
+    thumbnails: dict[str, str] = {}
+    damaged, room = 0, budget
+    for path in paths:
+        try:
+            text = encode_thumbnail(path) if room > 0 else ""
+        except ImageError:
+            damaged += 1
+            continue
+        if not 0 < len(text) <= room:
+            room = 0
+            continue
+        room -= len(text)
+        thumbnails[path] = text
+    left_out = len(paths) - len(thumbnails) - damaged
+    lines = {
+        f"{left_out} images are left out: the budget is {budget / 2**20:g} MB": left_out,
+        f"{damaged} images are missing or damaged": damaged,
+    }
+    return thumbnails, [line for line, count in lines.items() if count]
 
 
 def encode_thumbnail(path: str) -> str:

@@ -9,16 +9,13 @@ in their own order. An error in one request fails that request alone.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import chain
 
-from discode.decoders import Decoder, without_prior
 from discode.decoders.base import greedy_stem
 from discode.errors import DiscodeError, HttpError, ImageError
 from discode.images import MAX_PIXELS, open_image
@@ -27,70 +24,38 @@ from discode.pairs import Pair
 from discode.readings import Readings
 from discode.scores import Scores
 from discode.serve.prometheus import ServiceCounters
+from discode.serve.requests import ScoreRequest
+from discode.serve.schema import ScoreAnswer, ScoredCaption
+from discode.signature import SignedDecoder
 
 WINDOW = 0.008
 """Seconds that a request waits for others when the model is idle."""
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreRequest:
-    """What one request asks for: the bytes of an image, captions of it, and the decoder.
+def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
+    """Read the pairs of all requests in one batch; return an answer or an error for each.
 
-    ``pixels`` are those that the image declares to have.
-    """
-
-    image: bytes
-    captions: tuple[str, ...]
-    references: tuple[str, ...]
-    decoder: Decoder
-    pixels: int = 0
-
-    @cached_property
-    def digest(self) -> bytes:
-        """The image's SHA-256."""
-        return hashlib.sha256(self.image).digest()
-
-    def pairs(self) -> list[Pair]:
-        """Return one pair per caption."""
-        return [
-            Pair(self.image, caption, self.references, str(number))
-            for number, caption in enumerate(self.captions)
-        ]
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreResult:
-    """Scores, the same without the prior, and the stem after which each row was decoded."""
-
-    scores: Scores
-    before: Scores
-    stems: tuple[str, ...]
-
-
-def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[ScoreResult | Exception]:
-    """Read the pairs of all requests in one batch; return a result or an error for each.
-
-    >>> from discode.decoders import get_decoder
     >>> from discode.judge import load
     >>> from discode.images import demo_path
     >>> cat = (demo_path() / "cat.jpg").read_bytes()
-    >>> asked = [ScoreRequest(cat, (text,), (), get_decoder("raw")) for text in ("a cat", "a car")]
-    >>> [result.scores.value.tolist() for result in judge_together(load("embedded"), asked)]
-    [[0.8], [0.3]]
+    >>> requests = [ScoreRequest(cat, [text]) for text in ("a cat", "a car")]
+    >>> [answer.scores[0].raw for answer in judge_together(load("embedded"), requests)]
+    [0.8, 0.3]
     """
+    images: dict[bytes, bytes] = {}
     row_of: dict[tuple[bytes, str, tuple[str, ...]], int] = {}
     pairs: list[Pair] = []
-    rows: list[list[int]] = [[] for _ in requests]
-    first = {request.digest: number for number, request in reversed([*enumerate(requests)])}
-    for number in sorted(range(len(requests)), key=lambda i: (first[requests[i].digest], i)):
-        request = requests[number]
-        for pair in request.pairs():
-            key = (request.digest, pair.caption, pair.references)
-            if key not in row_of:
-                row_of[key] = len(pairs)
-                # The bytes object of the first request: equal ones of the others can be freed.
-                pairs.append(replace(pair, image=requests[first[request.digest]].image))
-            rows[number].append(row_of[key])
+    rows: list[list[int]] = []
+    for request in requests:
+        # The bytes object of an image's first request: equal ones of the others can be freed.
+        image = images.setdefault(request.digest, request.image)
+        references = tuple(request.references)
+        rows.append([])
+        for caption in request.captions:
+            row = row_of.setdefault((request.digest, caption, references), len(pairs))
+            if row == len(pairs):
+                pairs.append(Pair(image, caption, references))
+            rows[-1].append(row)
     try:
         readings = judge.read(pairs)
     # Whatever a model raises belongs to the one request that causes it: each is tried alone.
@@ -99,35 +64,50 @@ def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[Score
             return [error]
         return [judge_together(judge, [request])[0] for request in requests]
     return [
-        _decode(judge, request, readings.take(mine))
-        for request, mine in zip(requests, rows, strict=True)
+        _answer(judge, request, [pairs[row] for row in chosen], readings.take(chosen))
+        for request, chosen in zip(requests, rows, strict=True)
     ]
 
 
-def _decode(judge: Judge, request: ScoreRequest, readings: Readings) -> ScoreResult | Exception:
-    pairs = request.pairs()
+def _answer(
+    judge: Judge, request: ScoreRequest, pairs: list[Pair], readings: Readings
+) -> ScoreAnswer | Exception:
     try:
-        if len(readings.errors) == len(readings):
+        if len(readings.errors) == len(pairs):
             open_image(request.image)  # if this is the reason, it is not about the captions
-        scores, before = (
-            judge.decode(pairs, readings, decoder)
-            for decoder in (request.decoder, without_prior(request.decoder))
-        )
+        scores = judge.decode(pairs, readings, request.decoder)
+        decoded, stems = request.smoothing.decode(readings), greedy_stem(readings)
     except ImageError as error:
         return HttpError(422, "bad_image", str(error))
     except DiscodeError as error:
         return HttpError(422, "bad_request", str(error))
     except Exception as error:
         return error
-    named = request.decoder.options().get("stem") != "joint"  # its answers contain the stem
-    stems = [judge.scale.stems[i] if named else "" for i in greedy_stem(readings)]
-    return ScoreResult(scores, before, tuple(stems))
+    signed = SignedDecoder.of(request.smoothing)
+    names = ["" if ("stem", "joint") in signed.options else stem for stem in judge.scale.stems]
+    smooth = Scores.build(decoded, readings, scores.signature.with_fields(decoder=signed))
+    rows = zip(request.captions, stems.tolist(), scores.rows(), smooth.rows(), strict=True)
+    return ScoreAnswer(
+        model=judge.backend.identity.model,
+        scale=judge.scale.name,
+        answers=list(scores.answers),
+        scores=[
+            ScoredCaption(
+                caption=caption, stem=names[stem], probabilities=plain["distribution"],
+                **row | {"smoothing": plain["score"]},
+            )
+            for caption, stem, row, plain in rows
+        ],
+        counts=scores.counts(),
+        signature=str(scores.signature),
+        smoothing_signature=str(smooth.signature),
+    )  # fmt: skip
 
 
 @dataclass(eq=False)
 class _Job:
     request: ScoreRequest
-    future: asyncio.Future[ScoreResult]
+    future: asyncio.Future[ScoreAnswer]
     arrived: float = field(default_factory=time.monotonic)
 
 
@@ -160,7 +140,7 @@ class Batcher:
             await asyncio.gather(self._worker, return_exceptions=True)
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    async def score(self, request: ScoreRequest) -> ScoreResult:
+    async def score(self, request: ScoreRequest) -> ScoreAnswer:
         """Return the result; a request whose caller gave up (cancelled) is not judged."""
         job = _Job(request, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
@@ -207,7 +187,7 @@ class Batcher:
     async def _judge_batch(self, jobs: list[_Job]) -> None:
         start = time.monotonic()
         requests = [job.request for job in jobs]
-        results: Sequence[ScoreResult | Exception]
+        results: Sequence[ScoreAnswer | Exception]
         try:
             results = await asyncio.get_running_loop().run_in_executor(
                 self._thread, judge_together, self.judge, requests

@@ -7,26 +7,28 @@ environment are not used.
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import ipaddress
 import logging
 import socket
 import ssl
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+import h11
+
 from discode.errors import HttpError
-from discode.serve.limits import parse_content_length, too_large
+from discode.serve.limits import too_large
 from discode.version import __version__
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], list[str]]
+_tls = cache(ssl.create_default_context)
 REDIRECTS = 3
 _log = logging.getLogger("discode.web")
-_MOVED = (301, 302, 303, 307, 308)
 
 # Special ranges that some Pythons call global.
 _NOT_PUBLIC = tuple(
@@ -50,7 +52,7 @@ def is_public(text: str) -> bool:
         inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
         if address in _NAT64:
             inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        if any(one is not None and not is_public(str(one)) for one in inner):
+        if any(part is not None and not is_public(str(part)) for part in inner):
             return False
         if address.ipv4_mapped is not None:
             return True
@@ -63,11 +65,11 @@ def is_public(text: str) -> bool:
 
 def resolve_host(host: str, port: int) -> list[str]:
     """Return the addresses of a host; a number in any spelling is resolved like a name."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
-def fetch_image(
+async def fetch_image(
     url: str,
     *,
     limit: int,
@@ -84,19 +86,23 @@ def fetch_image(
         resolve: Turns a name into addresses.
         public: Which addresses may be connected to.
     """
-    end = time.monotonic() + seconds
-    for _ in range(REDIRECTS + 1):
-        with _open(url, end, resolve, public) as response:
-            if response.status not in _MOVED:
-                return _body(response, limit, end)
-            target = response.getheader("location")
-            if not target:
-                raise _refused("it redirects without saying where to")
+
+    async def follow(url: str) -> bytes:
+        for _ in range(REDIRECTS + 1):
+            async with _connect(url, resolve, public) as events:
+                response = await anext(events)
+                if not 300 <= response.status_code < 400:
+                    return await _body(response, events, limit)
             try:
-                url = urljoin(url, target)
-            except ValueError:  # half an IPv6 address
+                url = urljoin(url, dict(response.headers)[b"location"].decode("latin-1"))
+            except (KeyError, ValueError):  # ValueError: half an IPv6 address
                 raise _refused("it redirects to something that is not a URL") from None
-    raise _refused(f"more than {REDIRECTS} redirects")
+        raise _refused(f"more than {REDIRECTS} redirects")
+
+    try:
+        return await asyncio.wait_for(follow(url), seconds)
+    except (OSError, asyncio.TimeoutError, h11.RemoteProtocolError) as error:
+        raise _unreachable(url, f"the connection failed: {error!r}") from error
 
 
 def _parts(url: str) -> tuple[SplitResult, str, int]:
@@ -115,92 +121,65 @@ def _parts(url: str) -> tuple[SplitResult, str, int]:
     return parts, host, port
 
 
-@contextmanager
-def _open(
-    url: str, end: float, resolve: Resolver, public: Callable[[str], bool]
-) -> Iterator[http.client.HTTPResponse]:
+@asynccontextmanager
+async def _connect(
+    url: str, resolve: Resolver, public: Callable[[str], bool]
+) -> AsyncIterator[AsyncIterator[Any]]:
+    """Ask for a URL, and yield what comes: the response's head, then its data."""
     parts, host, port = _parts(url)
     try:
-        addresses = resolve(host, port)
+        addresses = await asyncio.get_running_loop().run_in_executor(None, resolve, host, port)
     except (OSError, ValueError):  # ValueError: not a name that can be looked up
         raise _unreachable(url, "its host has no address") from None
     if not addresses or not all(public(address) for address in addresses):
         raise _unreachable(url, f"its host is not on the open internet: {', '.join(addresses)}")
-    sockets: list[socket.socket] = []  # the connection, then the encrypted one around it
-    response: http.client.HTTPResponse | None = None
-    connection = http.client.HTTPConnection(host, port)
-    # A server that sends one byte per second outlasts the socket's timeout, but not this timer.
-    timer = threading.Timer(max(0.0, end - time.monotonic()), _shut_down, [sockets])
-    timer.daemon = True
+    secure = parts.scheme == "https"
+    reader, writer = await asyncio.open_connection(
+        addresses[0],
+        port,
+        ssl=_tls() if secure else None,
+        server_hostname=host if secure else None,
+    )
+    name = f"[{host}]" if ":" in host else host
+    headers = {
+        "Host": name if port == (443 if secure else 80) else f"{name}:{port}",
+        "Accept": "image/*",
+        "Accept-Encoding": "identity",  # nothing is decompressed, so nothing can explode
+        "User-Agent": f"discode/{__version__}",
+        "Connection": "close",
+    }
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    protocol = h11.Connection(h11.CLIENT)
+
+    async def events() -> AsyncIterator[Any]:
+        while not isinstance(event := protocol.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                protocol.receive_data(await reader.read(65536))
+            elif not isinstance(event, h11.InformationalResponse):
+                yield event
+
     try:
-        sockets.append(socket.create_connection((addresses[0], port), timeout=_left(end)))
-        timer.start()
-        if parts.scheme == "https":
-            context = ssl.create_default_context()
-            secure = context.wrap_socket(
-                sockets[0], server_hostname=host, do_handshake_on_connect=False
-            )
-            sockets[0] = secure
-            secure.do_handshake()
-        connection.sock = sockets[0]
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        default = 443 if parts.scheme == "https" else 80
-        name = f"[{host}]" if ":" in host else host
-        headers = {
-            "Host": name if port == default else f"{name}:{port}",
-            "Accept": "image/*",
-            "Accept-Encoding": "identity",  # nothing is decompressed, so nothing can explode
-            "User-Agent": f"discode/{__version__}",
-            "Connection": "close",
-        }
-        connection.request("GET", target, headers=headers)
-        response = connection.getresponse()
-        yield response
-    except (OSError, http.client.HTTPException) as error:
-        why = "it took too long" if time.monotonic() >= end else f"the connection failed: {error}"
-        raise _unreachable(url, why) from error
+        question = h11.Request(method="GET", target=target, headers=[*headers.items()])
+        writer.write(protocol.send(question) or b"")
+        yield events()
     finally:
-        timer.cancel()
-        if response is not None:
-            response.close()
-        connection.close()
-        for opened in sockets:
-            opened.close()
+        writer.transport.abort()
 
 
-def _body(response: http.client.HTTPResponse, limit: int, end: float) -> bytes:
-    if response.status != 200:
-        raise _refused(f"the server there answered {response.status}")
-    if response.getheader("content-encoding", "identity") != "identity":
+async def _body(response: h11.Response, events: AsyncIterator[Any], limit: int) -> bytes:
+    headers = dict(response.headers)
+    if response.status_code != 200:
+        raise _refused(f"the server there answered {response.status_code}")
+    if headers.get(b"content-encoding", b"identity") != b"identity":
         raise _refused("the server there compresses what it sends")
-    given = response.getheader("content-length")
-    length = None if given is None else parse_content_length(given)
-    if given is not None and length is None:
-        raise _refused("the server there sends an impossible length")
-    if length is not None and length > limit:
+    if int(headers.get(b"content-length", 0)) > limit:  # h11 takes no other than a number
         raise too_large(limit)
     body = bytearray()
-    while chunk := response.read1(65536):
-        body += chunk
+    async for event in events:
+        body += event.data
         if len(body) > limit:
             raise too_large(limit)
-        _left(end)
-    if length is not None and len(body) != length:
-        raise ConnectionError(f"{len(body)} of {length} bytes came")
     return bytes(body)
-
-
-def _left(end: float) -> float:
-    left = end - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
-def _shut_down(sockets: list[socket.socket]) -> None:
-    with suppress(OSError):  # closed already
-        # The plain socket's method: that of an encrypted one is not for another thread.
-        socket.socket.shutdown(sockets[0], socket.SHUT_RDWR)
 
 
 def _unreachable(url: str, why: str) -> HttpError:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+
+from fastapi import Request
 
 from discode.errors import HttpError, InputError
 
@@ -34,10 +36,9 @@ class Limits:
     seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if not getattr(self, field.name) > 0:
-                value = getattr(self, field.name)
-                raise InputError(f"{field.name}={value} is not allowed; give a number above 0")
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise InputError(f"{name}={value} is not allowed; give a number above 0")
 
 
 class LoadLimiter:
@@ -87,6 +88,16 @@ class HeldBytes:
             raise _busy("the images being worked on fill the memory set aside for them")
         self.count += count
         self.limiter.held += count
+
+    async def read(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Yield the body in chunks, or refuse it as soon as it is too long."""
+        limit = self.limiter.limits.body
+        length = parse_content_length(request.headers.get("content-length", "0"))
+        if length is None or length > limit:
+            raise too_large(limit)
+        async for chunk in request.stream():
+            self.add(len(chunk))
+            yield chunk
 
 
 def too_large(limit: int) -> HttpError:

@@ -1,149 +1,153 @@
-"""Parse the body of a score request: JSON with a data URL or URL, or a form with a file."""
+"""Read a score request: JSON with a data URL or URL, or a form with a file."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import binascii
-import codecs
+import hashlib
 import re
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 from fastapi import Request
+from pydantic import ValidationError
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
-from starlette.datastructures import Headers, UploadFile
+from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from discode.decoders import Decoder, named_decoder
+from discode.decoders import Decoder, named_decoder, without_prior
+from discode.decoders.simple import Smoothing
 from discode.errors import HttpError, ImageError, InputError
 from discode.files import parse_json
 from discode.images import IMAGE_FORMATS, check_size, open_formats
-from discode.serve.batching import ScoreRequest
-from discode.serve.limits import HeldBytes, Limits, parse_content_length, too_large
+from discode.serve.fetching import fetch_image
+from discode.serve.limits import HeldBytes, Limits
+from discode.serve.schema import ScoreFields, score_models
 
-FetchImage = Callable[[str], Awaitable[bytes]]
-FIELDS = ("image", "captions", "references", "method")
-METHOD_CHARACTERS = 400
-"""The longest method that a request may name; one with every option has half as many."""
+_CHARSETS = ("utf-8", "utf8", "ascii", "us-ascii", "latin-1", "iso-8859-1")
 _NO_MARKS = bytes(set(range(256)) - set(b"[]{},"))
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?(;[\w=.+-]+)*;base64,", re.IGNORECASE)
 
 
-async def read_body(request: Request, held: HeldBytes) -> bytes:
-    """Return the body, or refuse it as soon as it is too long."""
-    limit = held.limiter.limits.body
-    length = request.headers.get("content-length")
-    if length is not None and (parse_content_length(length) is None or int(length) > limit):
-        raise too_large(limit)
-    body = bytearray()
-    async for chunk in request.stream():
-        held.add(len(chunk))
-        body += chunk
-    return bytes(body)
+@dataclass(frozen=True, eq=False)
+class ScoreRequest:
+    """What one request asks for: captions of an image, decoded by the judge or another decoder.
+
+    ``smoothing`` is the decoder without a prior, and ``pixels`` are those that the image declares.
+    """
+
+    image: bytes
+    captions: Sequence[str]
+    references: Sequence[str] = ()
+    decoder: Decoder | None = None
+    smoothing: Decoder = field(default_factory=Smoothing)
+    pixels: int = 0
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The image's SHA-256."""
+        return hashlib.sha256(self.image).digest()
 
 
-@dataclass(frozen=True, kw_only=True)
-class RequestParser:
-    """Turns bodies into requests, or raises :class:`~discode.errors.HttpError`.
+class RequestReader:
+    """Turns HTTP requests into score requests, or raises :class:`~discode.errors.HttpError`.
 
-    Whatever takes time on a long or hostile body runs in ``threads``, and the event loop goes on.
+    Whatever takes time on a long or hostile body runs in threads, and the event loop goes on.
 
     Args:
         limits: What a request may hold.
         method: What the service's own method is called.
-        default: Its decoder, if a request names that or none.
-        fetch: Fetches an image by URL; None where that is not allowed.
-        threads: Where bodies are parsed and images opened; its size bounds how many at once.
+        default: Its decoder.
+        allow_urls: Whether images are fetched by URL.
     """
 
-    limits: Limits
-    method: str
-    default: Decoder
-    fetch: FetchImage | None
-    threads: Executor
+    def __init__(self, limits: Limits, method: str, default: Decoder, *, allow_urls: bool) -> None:
+        self.limits = limits
+        self.method = method
+        self.smoothing = without_prior(default)
+        self.allow_urls = allow_urls
+        self.body, self.form = score_models(limits)
+        # How many bodies are parsed, and how many images fetched, at once.
+        self.threads = ThreadPoolExecutor(4, thread_name_prefix="parse")
+        self.fetching = asyncio.Semaphore(8)
 
-    async def parse(self, body: bytes, content_type: str, held: HeldBytes) -> ScoreRequest:
-        """Return what a body asks for, an image fetched by URL included (its bytes are ``held``).
+    async def receive(self, request: Request, held: HeldBytes) -> bytes | dict[str, Any]:
+        """Return the body: JSON as it is, or the fields of a form."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "application/json":
+            return b"".join([chunk async for chunk in held.read(request)])
+        if kind == "multipart/form-data":
+            return await _read_form(request, held)
+        raise HttpError(
+            415, "wrong_type", f"send application/json or multipart/form-data, not {kind[:80]!r}"
+        )
 
-        Args:
-            body: JSON or multipart/form-data, as ``content_type`` says.
-            content_type: The header, with the boundary of a form.
-            held: Where the bytes of a fetched image are counted.
-        """
+    async def parse(self, body: bytes | dict[str, Any], held: HeldBytes) -> ScoreRequest:
+        """Return what a body asks for, an image fetched by URL included (its bytes are held)."""
         run = asyncio.get_running_loop().run_in_executor
         # In one go where there is no URL: every change of thread waits for the interpreter's lock.
-        asked = await run(self.threads, self._parse, body, content_type)
-        if isinstance(asked, ScoreRequest):
-            return asked
-        url, finish = asked
-        return await run(self.threads, finish, await self._fetch(url, held))
+        parsed = await run(self.threads, self._parse, body)
+        if isinstance(parsed, ScoreRequest):
+            return parsed
+        url, finish = parsed
+        seconds = min(20.0, self.limits.seconds)
+        async with self.fetching:
+            image = await fetch_image(url, limit=self.limits.body, seconds=seconds)
+        held.add(len(image))
+        return await run(self.threads, finish, image)
 
     def _parse(
-        self, body: bytes, content_type: str
+        self, body: bytes | dict[str, Any]
     ) -> ScoreRequest | tuple[str, Callable[[bytes], ScoreRequest]]:
         """Return the request, or the URL of its image and what makes the request of its bytes."""
-        limits = self.limits
-        kind = content_type.partition(";")[0].strip().lower()
-        if kind == "application/json":
-            asked = _json(body, limits)
-        elif kind == "multipart/form-data":
-            asked = asyncio.run(_form(body, content_type, limits))  # a loop of this thread's own
-        else:
+        try:
+            if isinstance(body, bytes):
+                fields = self.body.model_validate(_parse_json(body, self.limits))
+            else:
+                fields = self.form.model_validate(body)
+        except ValidationError as error:
+            raise _bad(_first_fault(error)) from None
+        finish = partial(_make_request, fields, *self._decoders(fields.method))
+        image = fields.image
+        if isinstance(image, bytes):
+            return finish(image)
+        if head := _DATA_URL.match(image[:200]):
+            try:
+                return finish(base64.b64decode(image[head.end() :].encode("ascii"), validate=True))
+            except (binascii.Error, UnicodeEncodeError):
+                raise HttpError(422, "bad_image", "the data URL does not hold base64") from None
+        if not re.match(r"https?://", image, re.IGNORECASE):
+            raise _bad("image: send a data URL with base64 (data:image/png;base64,...) or a URL")
+        if not self.allow_urls:
             raise HttpError(
-                415, "wrong_type", "send application/json or multipart/form-data, "
-                f"not {kind[:80]!r}",
-            )  # fmt: skip
-        captions = _texts(asked.get("captions"), "captions", limits.captions, limits.characters)
-        if not captions:
-            raise _bad("captions: give at least one")
-        references = _texts(
-            asked.get("references"), "references", limits.references, limits.characters
-        )
-        finish = partial(
-            _make_request,
-            captions=captions,
-            references=references,
-            decoder=self._decoder(asked.get("method")),
-        )
-        image = _image(asked.get("image"))
-        return finish(image) if isinstance(image, bytes) else (image, finish)
+                422, "bad_url", "URLs are not fetched here; send the image (--allow-urls)"
+            )
+        return image, finish
 
-    def _decoder(self, name: Any) -> Decoder:
-        if name is not None and not isinstance(name, str):
-            raise _bad("method must be text, such as discode or discode:sigma2=0.05")
+    def _decoders(self, name: str | None) -> tuple[Decoder | None, Decoder]:
         # The service's own method may be a preset file; callers open none.
-        if name in (None, "", self.method):
-            return self.default
-        if len(name) > METHOD_CHARACTERS:
-            raise _bad(f"method has over {METHOD_CHARACTERS} characters")
+        if not name or name == self.method:
+            return None, self.smoothing
         try:
             decoder = named_decoder(name)
         except InputError as error:
             raise _bad(str(error)) from None
         if decoder.requires:  # a caller could ask for a million steps of Adam
             raise _bad("solver 'adam' is not served; use solver 'exact'")
-        return decoder
-
-    async def _fetch(self, url: str, held: HeldBytes) -> bytes:
-        if self.fetch is None:
-            raise HttpError(
-                422, "bad_url", "URLs are not fetched here; send the image (--allow-urls)"
-            )
-        image = await self.fetch(url)
-        held.add(len(image))
-        return image
+        return decoder, without_prior(decoder)
 
 
 def _make_request(
-    image: bytes, *, captions: tuple[str, ...], references: tuple[str, ...], decoder: Decoder
+    fields: ScoreFields, decoder: Decoder | None, smoothing: Decoder, image: bytes
 ) -> ScoreRequest:
-    request = ScoreRequest(image, captions, references, decoder, pixels=check_image(image))
+    pixels = check_image(image)
+    request = ScoreRequest(image, fields.captions, fields.references, decoder, smoothing, pixels)
     _ = request.digest  # computed here, in a worker thread, and kept for the queue
     return request
 
@@ -199,123 +203,86 @@ def check_json(body: bytes, *, depth: int, elements: int) -> None:
             raise _bad(f"the body is nested deeper than {depth} levels")
 
 
-def _json(body: bytes, limits: Limits) -> dict[str, Any]:
+def _parse_json(body: bytes, limits: Limits) -> Any:
     # Four times what is allowed: who sends a few too many captions is told so by name.
-    check_json(body, depth=8, elements=4 * (limits.captions + limits.references + len(FIELDS)))
+    check_json(body, depth=8, elements=4 * (limits.captions + limits.references + 4))
     try:
         # Text, not bytes: these might be UTF-16, which is not what was searched.
-        asked = parse_json(body.decode("utf-8-sig"), "the body")
-    except UnicodeDecodeError:
-        raise _bad("the body is not JSON in UTF-8") from None
-    except InputError as error:
-        raise _bad(str(error)) from None
-    if not isinstance(asked, dict):
-        raise _bad("the body must be a JSON object")
-    _check_fields(asked)
-    return asked
+        return parse_json(body.decode("utf-8-sig"), "the body")
+    except (UnicodeDecodeError, InputError) as error:
+        raise _bad(f"send JSON in UTF-8: {error}") from None
 
 
-async def _form(body: bytes, content_type: str, limits: Limits) -> dict[str, Any]:
+class _FormParser(MultiPartParser):
+    """Notes whether a form ends; it takes half a form for a whole one with fewer captions."""
+
+    ended = False
+
+    def on_end(self) -> None:
+        self.ended = True
+
+
+async def _read_form(request: Request, held: HeldBytes) -> dict[str, Any]:
+    limits = held.limiter.limits
+    content_type = request.headers["content-type"]
+    charset = parse_options_header(content_type)[1].get(b"charset", b"utf-8").decode("latin-1")
+    if charset.lower() not in _CHARSETS:
+        raise _bad(f"the form's charset {charset[:40]!r} is not accepted; send UTF-8")
+
     async def chunks() -> AsyncGenerator[bytes, None]:
-        for start in range(0, len(body), 1 << 18):
-            yield body[start : start + (1 << 18)]
+        async for chunk in held.read(request):
+            yield chunk
+        if not parser.ended:
+            raise HttpError(400, "bad_request", "the form is cut off: it has no last boundary")
 
-    class Parser(MultiPartParser):
-        spool_max_size = limits.body  # in memory, which is counted already
-
-    charset = _check_form(body, content_type)
-    fields = limits.captions + limits.references + 1
     # As Latin-1 every byte comes through, and is decoded here: the parser takes whatever is not of
     # the charset for Latin-1, and so makes other letters of it.
-    parser = Parser(
-        Headers({"content-type": f"{content_type}; charset=latin-1"}), chunks(), max_files=1,
-        max_fields=fields, max_part_size=8 * limits.characters,
-    )  # fmt: skip
+    parser = _FormParser(
+        Headers({"content-type": f"{content_type}; charset=latin-1"}),
+        chunks(),
+        max_files=1,
+        max_fields=limits.captions + limits.references + 1,
+        max_part_size=8 * limits.characters,
+    )
+    parser.spool_max_size = limits.body  # in memory, which is counted already
     try:
         form = await parser.parse()
     except (MultiPartException, FormParserError) as error:
         raise _bad(f"the form cannot be read: {error}") from None
+    fields: dict[str, Any] = {}
     try:
-        _check_fields(dict(form))
-        asked: dict[str, Any] = {name: _decoded(form.getlist(name), charset) for name in FIELDS}
-        for name in ("method", "image"):
-            if len(values := asked[name]) > 1:
-                raise _bad(f"{name} is in the form twice")
-            asked[name] = values[0] if values else None
-        if isinstance(file := asked["image"], UploadFile):
-            asked["image"] = await file.read()
-        return asked
+        for name, value in form.multi_items():
+            content = (
+                value.encode("latin-1").decode(charset)
+                if isinstance(value, str)
+                else await value.read()
+            )
+            if name in ("captions", "references"):
+                fields.setdefault(name, []).append(content)
+            elif name in fields:
+                raise _bad(f"the field {name[:80]!r} is there twice")
+            else:
+                fields[name] = content
+        return fields
     except UnicodeDecodeError as error:
         raise _bad(f"the form has text that is not {charset}: {error.reason}") from None
     finally:
         await form.close()
 
 
-def _decoded(values: Sequence[str | UploadFile], charset: str) -> list[str | UploadFile]:
-    return [v.encode("latin-1").decode(charset) if isinstance(v, str) else v for v in values]
+def _first_fault(error: ValidationError) -> str:
+    """Return the first thing that is wrong with a request, and with which field.
 
-
-def _check_form(body: bytes, content_type: str) -> str:
-    """Return a form's charset; raise where it is not for text (Python has some), or is cut off.
-
-    The parser takes half a form for a whole one with fewer captions.
+    >>> try:
+    ...     score_models(Limits())[0].model_validate({"image": "", "captions": ["a", 7]})
+    ... except ValidationError as error:
+    ...     _first_fault(error)
+    'captions[1]: Input should be a valid string'
     """
-    options = parse_options_header(content_type)[1]
-    boundary = options.get(b"boundary", b"")
-    delimiter = b"\r\n--" + boundary
-    begins = body.startswith(delimiter[2:]) or delimiter in body
-    ends = body.startswith(delimiter[2:] + b"--") or delimiter + b"--" in body
-    if boundary and begins and not ends:  # without one, or with another, the parser refuses it
-        raise HttpError(400, "bad_request", "the form is cut off: its closing boundary is missing")
-    name = options.get(b"charset", b"utf-8").decode("latin-1")
-    try:
-        charset = codecs.lookup(name).name
-    except (LookupError, ValueError):  # ValueError: a zero byte in it
-        charset = ""
-    if charset not in ("utf-8", "ascii", "iso8859-1"):
-        raise _bad(f"the form's charset {name[:40]!r} is not accepted; send UTF-8")
-    return charset
-
-
-def _check_fields(asked: dict[str, Any]) -> None:
-    for name in asked:
-        if name not in FIELDS:
-            raise _bad(f"unknown field {name[:80]!r}; known: {', '.join(FIELDS)}")
-
-
-def _texts(value: Any, name: str, count: int, characters: int) -> tuple[str, ...]:
-    texts: Sequence[Any] = [value] if isinstance(value, str) else [] if value is None else value
-    if not isinstance(texts, list):
-        raise _bad(f"{name} must be a text or a list of texts")
-    if len(texts) > count:
-        raise _bad(f"{len(texts)} {name} are over the limit of {count}; send several requests")
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise _bad(f"{name}[{number}] is not text")
-        if len(text) > characters:
-            raise _bad(f"{name}[{number}] has over {characters} characters")
-        if not text.isascii() and text.encode(errors="replace").decode() != text:
-            raise _bad(f"{name}[{number}] holds half a character (a lone surrogate)")
-    return tuple(texts)
-
-
-def _image(value: Any) -> bytes | str:
-    """Return the bytes of an image, or its URL."""
-    if value is None:
-        raise _bad("image is missing: a data URL in JSON, or a file in a form")
-    if isinstance(value, bytes):
-        return value
-    if not isinstance(value, str):
-        raise _bad("image must be text in JSON, or a file in a form")
-    head = _DATA_URL.match(value[:200])
-    if head:
-        try:
-            return base64.b64decode(value[head.end() :].encode("ascii"), validate=True)
-        except (binascii.Error, UnicodeEncodeError):
-            raise HttpError(422, "bad_image", "the data URL does not hold base64") from None
-    if not re.match(r"https?://", value, re.IGNORECASE):
-        raise _bad("image must be a data URL with base64 (data:image/png;base64,...) or a URL")
-    return value
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    name, *place = fault["loc"] or ("the body",)
+    where = str(name)[:80] + "".join(f"[{number}]" for number in place)
+    return " ".join(f"{where}: {fault['msg']}".split())
 
 
 def _bad(message: str) -> HttpError:

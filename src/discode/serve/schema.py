@@ -1,149 +1,132 @@
-"""Schemas of the API for openapi.json: the request in its two forms, the answers."""
+"""Requests and answers of the API as models: they check what is sent, and make openapi.json."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-_TEXTS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
-_NUMBER: dict[str, Any] = {"type": ["number", "null"]}
-_NUMBERS: dict[str, Any] = {"type": "array", "items": _NUMBER}
-_METHOD: dict[str, Any] = {
-    "type": "string",
-    "description": "A row of `methods`, with options after a colon: discode:sigma2=0.05",
-}
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from discode.serve.limits import Limits
 
-def _described(schema: dict[str, Any], description: str) -> dict[str, Any]:
-    return schema | {"description": description}
+METHOD_CHARACTERS = 400
+"""The longest method that a request may name; one with every option has half as many."""
 
 
-_CAPTIONS = "One or many, all of this image"
-_REFERENCES = "Captions by people, for all of the captions; not every model takes them"
+class ScoreFields(BaseModel):
+    """What a score request says."""
 
-SCORE_BODY: dict[str, Any] = {
-    "required": True,
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "required": ["image", "captions"],
-                "additionalProperties": False,
-                "properties": {
-                    "image": {
-                        "type": "string",
-                        "description": "A data URL (data:image/png;base64,...); an http(s) URL "
-                        "where the server allows it",
-                    },
-                    "captions": _described({"oneOf": [{"type": "string"}, _TEXTS]}, _CAPTIONS),
-                    "references": _described({"oneOf": [{"type": "string"}, _TEXTS]}, _REFERENCES),
-                    "method": _METHOD,
-                },
-            }
-        },
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": ["image", "captions"],
-                "properties": {
-                    "image": {
-                        "type": "string",
-                        "format": "binary",
-                        "description": "A file: AVIF, BMP, GIF, JPEG, PNG, TIFF or WebP",
-                    },
-                    "captions": _described(_TEXTS, _CAPTIONS),
-                    "references": _described(_TEXTS, _REFERENCES),
-                    "method": _METHOD,
-                },
-            }
-        },
-    },
-}
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-_ROW: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "caption": {"type": "string", "description": "As it was given"},
-        "score": _described(_NUMBER, "null where there is none; then `error` says why"),
-        "raw": _described(_NUMBER, "The answer that greedy decoding would print"),
-        "distribution": _described(_NUMBERS, "Probabilities of `answers` after `stem`"),
-        "before": {
-            "type": "object",
-            "description": "The same without the prior",
-            "properties": {"score": _NUMBER, "distribution": _NUMBERS},
-        },
-        "stem": {"type": "string", "description": "What stands before the answer: 0. or 1."},
-        "flags": _described(_TEXTS, "cut, defused, degenerate, generated, truncated"),
-        "error": {"type": ["string", "null"]},
-    },
-}
+    image: str | bytes
+    captions: list[str]
+    references: list[str]
+    method: str | None
 
 
-def _response(description: str, properties: dict[str, Any]) -> dict[str, Any]:
-    schema = {"type": "object", "properties": properties}
-    return {"description": description, "content": {"application/json": {"schema": schema}}}
+def score_models(limits: Limits) -> tuple[type[ScoreFields], type[ScoreFields]]:
+    """Return the models of a request in JSON and of a form, with a service's limits."""
+    texts = Annotated[
+        list[Annotated[str, Field(max_length=limits.characters)]],
+        BeforeValidator(
+            lambda value: [value] if isinstance(value, str) else value or [],
+            json_schema_input_type=str | list[str],
+        ),
+    ]
+
+    class ScoreBody(ScoreFields):
+        image: str = Field(
+            description="A data URL (data:image/png;base64,...); an http(s) URL where the server "
+            "allows it"
+        )
+        captions: texts = Field(
+            min_length=1, max_length=limits.captions, description="One or many, all of this image"
+        )
+        references: texts = Field(
+            [],
+            max_length=limits.references,
+            description="Captions by people, for all of the captions; not every model takes them",
+        )
+        method: str | None = Field(
+            None,
+            max_length=METHOD_CHARACTERS,
+            description="A row of `methods`, with options after a colon: discode:sigma2=0.05",
+        )
+
+    class ScoreForm(ScoreBody):
+        image: bytes = Field(  # type: ignore[assignment]
+            description="A file: AVIF, BMP, GIF, JPEG, PNG, TIFF or WebP"
+        )
+
+    return ScoreBody, ScoreForm
 
 
-_ERROR = {
-    "error": {
-        "type": "object",
-        "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
-    }
-}
-SCORED: dict[int | str, dict[str, Any]] = {
-    200: _response(
-        "One row per caption, in the order given",
-        {
-            "model": {"type": "string"},
-            "scale": {"type": "string"},
-            "answers": _described(_TEXTS, "The scale's answers, lowest first"),
-            "scores": {
-                "type": "array",
-                "items": _ROW,
-                "description": "A row per caption, in the order given",
-            },
-            "counts": {
-                "type": "object",
-                "additionalProperties": {"type": "integer"},
-                "description": "How many rows failed, and how many carry each flag",
-            },
-            "signature": {
-                "type": "string",
-                "description": "How the numbers were made; quote it with them",
-            },
-            "before_signature": {"type": "string", "description": "Likewise without the prior"},
-        },
+class ScoredCaption(BaseModel):
+    """The row of a caption."""
+
+    caption: str = Field(description="As it was sent")
+    raw: float | None = Field(description="The answer that greedy decoding would print")
+    smoothing: float | None = Field(description="The mean of `probabilities`: without a prior")
+    score: float | None = Field(description="null where there is none; then `error` says why")
+    probabilities: list[float | None] | None = Field(
+        description="The model's own probabilities of `answers` after `stem`"
     )
-}
+    distribution: list[float | None] | None = Field(
+        description="What the method makes of `probabilities`; its mean is the score"
+    )
+    stem: str = Field(description="What stands before the answer: 0. or 1.")
+    flags: list[str] = Field(description="cut, defused, degenerate, generated, truncated")
+    error: str | None
+
+
+class ScoreAnswer(BaseModel):
+    """The answer to a score request."""
+
+    model: str
+    scale: str
+    answers: list[str] = Field(description="The scale's answers, lowest first")
+    scores: list[ScoredCaption] = Field(description="A row per caption, in the order sent")
+    counts: dict[str, int] = Field(description="How many rows failed, and how many carry each flag")
+    signature: str = Field(description="How the numbers were made; quote it with them")
+    smoothing_signature: str = Field(description="How `smoothing` was made")
+
+
+class ModelsAnswer(BaseModel):
+    """The judge, the methods of decoding, the limits."""
+
+    version: str
+    models: list[dict[str, Any]] = Field(
+        description="The judge: its name, revision, scale, a note on what to expect of it, and "
+        "typical scores where they are known"
+    )
+    methods: list[dict[str, str]] = Field(description="The methods that a request may name")
+    method: str = Field(description="The method where a request names none")
+    urls: bool = Field(description="Whether images are fetched by URL")
+    limits: dict[str, int | float] = Field(description="What a request may hold")
+
+
+class ErrorText(BaseModel):
+    """A code for programs, and one line for people."""
+
+    code: str
+    message: str
+
+
+class ErrorAnswer(BaseModel):
+    """The answer to a request that was refused."""
+
+    error: ErrorText
+
+
 ERRORS: dict[int | str, dict[str, Any]] = {
-    400: _response("The form is cut off", _ERROR),
-    401: _response("The token is missing or wrong", _ERROR),
-    408: _response("The body took too long to arrive", _ERROR),
-    413: _response("The body, or the image at a URL, is too large", _ERROR),
-    415: _response("Neither JSON nor a form", _ERROR),
-    422: _response("A field, the image or its URL cannot be used", _ERROR),
-    503: _response("Too many requests at once; see Retry-After", _ERROR),
-    504: _response("The judge took too long", _ERROR),
-}
-MODELS: dict[int | str, dict[str, Any]] = {
-    200: _response(
-        "The judge, the methods of decoding, the limits",
-        {
-            "version": {"type": "string"},
-            "models": {
-                "type": "array",
-                "items": {"type": "object"},
-                "description": "The judge: its name, revision, scale, a note on what to expect of "
-                "it, and typical scores where they are known",
-            },
-            "methods": {
-                "type": "array",
-                "items": {"type": "object"},
-                "description": "The methods that a request may name",
-            },
-            "method": {"type": "string", "description": "The method where a request names none"},
-            "urls": {"type": "boolean", "description": "Whether images are fetched by URL"},
-            "limits": {"type": "object", "description": "What a request may hold"},
-        },
-    ),
-    401: ERRORS[401],
+    status: {"model": ErrorAnswer, "description": meaning}
+    for status, meaning in {
+        400: "The form is cut off",
+        401: "The token is missing or wrong",
+        408: "The body took too long to arrive",
+        413: "The body, or the image at a URL, is too large",
+        415: "Neither JSON nor a form",
+        422: "A field, the image or its URL cannot be used",
+        503: "Too many requests at once; see Retry-After",
+        504: "The judge took too long",
+    }.items()
 }

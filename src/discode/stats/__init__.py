@@ -1,34 +1,20 @@
 """How well metrics agree with people: correlations, preferences, intervals, tests. Only numpy.
 
-A statistic that is resampled is a function of *how often each row counts*: ``KendallPlan``,
-``AccuracyPlan``, or what ``weighted`` returns by name.
+A statistic that is resampled is a function of *how often each row counts*, such as ``KendallPlan``
+and ``AccuracyPlan``.
 """
 
 from discode.stats.base import UndefinedWarning
-from discode.stats.correlation import (
-    CORRELATIONS,
-    kendall,
-    paired,
-    pearson,
-    ranks,
-    spearman,
-    tie_rate,
-    weighted,
-)
+from discode.stats.correlation import pearson, ranks, spearman, tie_rate
 from discode.stats.effects import MeansPlan, PairedEffect, paired_effect
 from discode.stats.multiple import holm, significance_clusters
 from discode.stats.permutation import (
     Permutation,
     permutation_test,
     permutation_test_preference,
+    permutation_tests,
 )
-from discode.stats.preference import (
-    AccuracyPlan,
-    acc23,
-    accuracy,
-    credit,
-    tie_calibrated,
-)
+from discode.stats.preference import AccuracyPlan, acc23, credit, tie_calibrated
 from discode.stats.resampling import (
     Comparison,
     Interval,
@@ -36,12 +22,12 @@ from discode.stats.resampling import (
     bootstrap_all,
     paired_bootstrap,
     resample,
+    resampled_difference,
 )
 from discode.stats.shares import wilson
 from discode.stats.tau import KendallPlan
 
 __all__ = [
-    "CORRELATIONS",
     "AccuracyPlan",
     "Comparison",
     "Interval",
@@ -51,24 +37,22 @@ __all__ = [
     "Permutation",
     "UndefinedWarning",
     "acc23",
-    "accuracy",
     "bootstrap",
     "bootstrap_all",
     "credit",
     "holm",
-    "kendall",
-    "paired",
     "paired_bootstrap",
     "paired_effect",
     "pearson",
     "permutation_test",
     "permutation_test_preference",
+    "permutation_tests",
     "ranks",
     "resample",
+    "resampled_difference",
     "significance_clusters",
     "spearman",
     "tie_calibrated",
     "tie_rate",
-    "weighted",
     "wilson",
 ]

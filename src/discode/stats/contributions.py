@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discode.errors import InputError
-from discode.stats.base import Floats, Ints, columns, label_codes, same_length
+from discode.stats.base import Floats, Ints, columns, finite_columns, label_codes
+from discode.stats.tau import concordances
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +43,15 @@ def tau_c_contributions(
 
     ``clusters`` (n,) is the image of each row, numbered from 0 without gaps; ``folds`` (C,) the
     fold of each image, likewise, with two images at least. The number of distinct values m in τ_c's
-    denominator is that of all rows. O(n log n), about 10 ms for 17,000 rows.
+    denominator is that of all ``y``, people's scores: were it that of an ``x`` with fewer values,
+    τ_c would pay for them. O(n log n), about 10 ms for 17,000 rows.
 
     >>> parts = tau_c_contributions([1, 2, 3, 4], [1, 2, 2, 1], [0, 1, 2, 3], [0, 0, 1, 1])
     >>> parts.apart.round(3).tolist()  # the first fold is in order, the second the wrong way round
     [2.0, 2.0, -2.0, -2.0]
     """
-    a, b = columns({"x": x, "y": y})
+    a, b, _ = finite_columns(x=x, y=y, clusters=clusters)
     image, fold = np.asarray(clusters, np.int64), np.asarray(folds, np.int64)
-    same_length({"x": 0, "clusters": 0}, [a, image])
-    if not np.isfinite([a, b]).all():
-        raise InputError("rows that are not finite: mask them with paired() and count them")
     count = int(fold.max()) + 1
     rows = np.bincount(image, minlength=len(fold)).astype(np.float64)  # (C,)
     if len(rows) != len(fold) or (np.bincount(fold, minlength=count) < 2).any():
@@ -60,18 +59,17 @@ def tau_c_contributions(
     member = np.eye(count)[fold]  # (C, K)
     against = _by_cluster(concordances(a, b, member[image]), image, len(fold))  # (C, K)
     within = _by_cluster(concordances(a, b, np.ones((len(a), 1)), image), image, len(fold))[:, 0]
-    distinct = min(len(np.unique(a)), len(np.unique(b)))
-    if distinct < 2:  # nothing is ordered: no pair is concordant
-        distinct = 2
+    # Below 2 nothing is ordered, and no pair is concordant.
+    distinct = max(2, len(np.unique(b)))
 
     def pseudo(inside: Floats) -> Floats:
         """φ_c (C,) on the images whose folds have 1 in ``inside`` (K,), 0 for the others."""
-        mine = member @ inside
-        each = (against @ inside) * mine
-        size, total, n = mine.sum(), each.sum(), (rows * mine).sum()
-        without = (total - 2 * each + within) / (n - rows * mine) ** 2
+        chosen = member @ inside
+        each = (against @ inside) * chosen
+        size, total, n = chosen.sum(), each.sum(), (rows * chosen).sum()
+        without = (total - 2 * each + within) / (n - rows * chosen) ** 2
         values = (size * total / n**2 - (size - 1) * without) * distinct / (distinct - 1)
-        return np.asarray(np.where(mine > 0, values, 0.0))
+        return np.asarray(np.where(chosen > 0, values, 0.0))
 
     eye = np.eye(count)
     return Contributions(
@@ -93,58 +91,15 @@ def accuracy_contributions(
     >>> accuracy_contributions([1, 0, 1], ["a", "a", "b"], [0, 1, 2], [0, 1, 0]).whole.tolist()
     [0.75, 0.0, 1.5]
     """
-    (right,) = columns({"earned": earned})
-    group = label_codes(categories, "categories")
+    right, _ = columns(earned=earned, clusters=clusters)
+    group = label_codes(categories, "categories", len(right))
     image, fold = np.asarray(clusters, np.int64), np.asarray(folds, np.int64)
-    same_length({"earned": 0, "categories": 0, "clusters": 0}, [right, group, image])
     size = np.bincount(group)
     share = right / (size[group] * len(size))
     sums = np.bincount(image, weights=share, minlength=len(fold))
     whole: Floats = np.asarray(sums, np.float64) * len(fold)
     outside = fold[None, :] != np.arange(int(fold.max()) + 1)[:, None]
     return Contributions(whole, whole, np.where(outside, whole[None, :], 0.0))
-
-
-def concordances(x: Floats, y: Floats, weights: Floats, groups: Ints | None = None) -> Floats:
-    """Return Σ_j sign(x_i - x_j)·sign(y_i - y_j)·weights[j] for each row i, (n, K).
-
-    ``weights`` is (n, K): K sums at once. With ``groups`` (n,) only rows j of the group of i count.
-    The side with fewer levels is split by binary digits, as in ``KendallPlan``.
-
-    >>> one = np.ones((3, 1))
-    >>> concordances(np.array([1.0, 2, 3]), np.array([1.0, 3, 2]), one)[:, 0].tolist()
-    [2.0, 0.0, 0.0]
-    """
-    runs, levels = (np.unique(side, return_inverse=True)[1].astype(np.int64) for side in (x, y))
-    if runs.max(initial=0) < levels.max(initial=0):
-        runs, levels = levels, runs
-    group = np.zeros(len(x), np.int64) if groups is None else groups
-    first = np.argsort(runs, kind="stable")
-    result = np.zeros(weights.shape)
-    top = int(levels.max(initial=0))
-    for digit in range(top.bit_length()):
-        block = group * ((top >> (digit + 1)) + 1) + (levels >> (digit + 1))
-        order = first[np.argsort(block[first], kind="stable")]
-        one = ((levels[order] >> digit) & 1).astype(bool)
-        opens = np.diff(block[order], prepend=-1) != 0
-        start, stop = _stretch(opens)
-        low, high = _stretch(opens | (np.diff(runs[order], prepend=-1) != 0))
-        w = weights[order]
-        sums = np.zeros((2, len(x) + 1, weights.shape[1]))  # of the zeros, of the ones
-        np.cumsum(np.where(one[:, None], 0.0, w), axis=0, out=sums[0, 1:])
-        np.cumsum(np.where(one[:, None], w, 0.0), axis=0, out=sums[1, 1:])
-        other = np.where(one, 0, 1)  # a one looks at zeros, a zero at ones
-        left = sums[other, low] - sums[other, start]
-        right = sums[other, stop] - sums[other, high]
-        result[order] += np.where(one[:, None], left - right, right - left)
-    return result
-
-
-def _stretch(opens: Floats) -> tuple[Ints, Ints]:
-    """For each position, where its stretch begins and one past where it ends."""
-    starts = np.flatnonzero(opens)
-    which = np.cumsum(opens) - 1
-    return starts[which], np.append(starts[1:], len(opens))[which]
 
 
 def _by_cluster(values: Floats, clusters: Ints, count: int) -> Floats:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discode.errors import InputError
-from discode.stats.base import Floats, Ints, columns, counts
+from discode.stats.base import Floats, Ints, counts, finite_columns
 
 
 class MeansPlan:
@@ -25,8 +24,6 @@ class MeansPlan:
 
     def __init__(self, values: ArrayLike) -> None:
         self.values = np.asarray(values, np.float64)
-        if self.values.ndim != 2 or not np.isfinite(self.values).all():
-            raise InputError("values must be a table of finite numbers; mask rows that are not")
 
     def __call__(self, weights: ArrayLike) -> Floats:
         """Return the means, (K,)."""
@@ -66,9 +63,7 @@ def paired_effect(a: ArrayLike, b: ArrayLike) -> PairedEffect:
     >>> paired_effect([0.5, 0.75, 0.25], [0.25, 0.25, 0.25])
     PairedEffect(above=0.6666666666666666, below=0.0, standardised=1.0)
     """
-    x, y = columns({"a": a, "b": b})
-    if len(x) < 2 or not np.isfinite([x, y]).all():
-        raise InputError("an effect needs two rows or more, all of them finite")
+    x, y = finite_columns(a=a, b=b)
     apart = x - y
     # x, y and their differences are rounded: less than this is no spread.
     rounding = 2 * np.finfo(np.float64).eps * (np.abs(x) + np.abs(y)).max()

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discode.errors import InputError
 from discode.stats.base import Floats, columns
 
 
@@ -21,9 +20,7 @@ def holm(p_values: ArrayLike) -> Floats:
     >>> holm([0.01, 0.04, 0.03]).round(4).tolist()
     [0.03, 0.06, 0.06]
     """
-    (p,) = columns({"p_values": p_values})
-    if ((p < 0) | (p > 1)).any():
-        raise InputError("p-values must lie from 0 to 1")
+    (p,) = columns(p_values=p_values)
     order = np.argsort(p, kind="stable")  # NaN last
     factors = np.arange(len(p), 0, -1)
     adjusted = np.empty(len(p))
@@ -38,23 +35,15 @@ def significance_clusters(
 
     A metric opens a new group when every metric above it is significantly better, as in the
     tables of WMT: ``p_matrix[i][j] < alpha`` where values[i] > values[j], two-sided p-values
-    (symmetric) or one-sided ones of "i is better than j". Adjust them first (``holm``) if many are
-    compared. A metric whose value is NaN comes last, in a group of its own.
+    (symmetric). Adjust them first (``holm``) if many are compared. A metric whose value is NaN
+    comes last, in a group of its own.
 
     >>> p = [[1, 0.2, 0.01], [0.2, 1, 0.02], [0.01, 0.02, 1]]
     >>> significance_clusters(["x", "y", "z"], [0.5, 0.4, 0.3], p)
     [['x', 'y'], ['z']]
     """
-    (value,) = columns({"values": values})
+    (value,) = columns(values=values)
     p = np.asarray(p_matrix, dtype=np.float64)
-    k = len(value)
-    if len(names) != k or p.shape != (k, k):
-        raise InputError(
-            f"{len(names)} names need as many values and a square of p-values, not {k} values "
-            f"and the shape {p.shape}"
-        )
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha={alpha} must lie between 0 and 1")
     order = np.argsort(-value, kind="stable").tolist()  # NaN last
     groups: list[list[str]] = []
     for position, j in enumerate(order):

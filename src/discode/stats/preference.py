@@ -19,10 +19,9 @@ from discode.stats.base import (
     columns,
     counts,
     label_codes,
-    same_length,
     undefined,
 )
-from discode.stats.tau import KendallPlan
+from discode.stats.tau import concordances
 
 BINS = 4096
 """Differences of scores are counted in this many bins before any are sorted."""
@@ -38,32 +37,18 @@ def credit(left: ArrayLike, right: ArrayLike, chosen: ArrayLike, *, ties: str = 
     """Return what each preference earns (M,): 1 if the chosen side scores higher, else 0.
 
     ``left`` and ``right`` (M,) are the scores of the two candidates, ``chosen`` (M,) is 0 where
-    people preferred the left one and 1 the right one. Equal scores earn 0, or ½ with
-    ``ties="half"``; a NaN on either side earns 0.
+    people preferred the left one and 1 the right one. Equal scores earn 0 (the published protocol
+    of Pascal-50S), or ½ with ``ties="half"``; a NaN on either side earns 0.
 
     >>> credit([0.9, 0.2, 0.5], [0.1, 0.6, 0.5], [0, 0, 1], ties="half").tolist()
     [1.0, 0.0, 0.5]
     """
-    check_choice("ties", ties, ("wrong", "half"))
-    a, b, side = columns({"left": left, "right": right, "chosen": chosen})
+    check_choice("ties", ties, "wrong", "half")
+    a, b, side = columns(left=left, right=right, chosen=chosen)
     if not np.isin(side, (0, 1)).all():
         raise InputError("chosen must be 0 (left) or 1 (right) in every row")
     earned = np.where(side == 0, a > b, b > a).astype(np.float64)
     return earned + 0.5 * (a == b) if ties == "half" else earned
-
-
-def accuracy(left: ArrayLike, right: ArrayLike, chosen: ArrayLike, *, ties: str = "wrong") -> float:
-    """Return the share of preferences (M,) that the scores get right, as ``credit`` counts it.
-
-    "wrong" is the published protocol of Pascal-50S (Vedantam et al., CVPR 2015, and after).
-
-    >>> accuracy([0.9, 0.2], [0.1, 0.6], [0, 0])
-    0.5
-    """
-    earned = credit(left, right, chosen, ties=ties)
-    if not len(earned):
-        return undefined("no preferences: the accuracy is undefined")
-    return float(earned.mean())
 
 
 class AccuracyPlan:
@@ -78,11 +63,8 @@ class AccuracyPlan:
     """
 
     def __init__(self, earned: ArrayLike, *, categories: ArrayLike | None = None) -> None:
-        (self.earned,) = columns({"earned": earned})
-        rows = len(self.earned)
-        labels = np.zeros(rows, dtype=np.int64) if categories is None else categories
-        self._codes = label_codes(labels, "categories")
-        same_length({"earned": 0, "categories": 0}, [self.earned, self._codes])
+        (self.earned,) = columns(earned=earned)
+        self._codes = label_codes(categories, "categories", len(self.earned))
 
     def __call__(self, weights: ArrayLike) -> float:
         """Return the mean over categories of their accuracies."""
@@ -110,14 +92,10 @@ def acc23(human: ArrayLike, metric: ArrayLike, groups: ArrayLike | None = None) 
     >>> acc23([1, 1, 2, 3], [0.2, 0.2, 0.5, 0.4])
     0.8333333333333334
     """
-    shares = []
-    for h, m in _grouped(human, metric, groups):
-        finite = np.isfinite(m)
-        pairs = len(h) * (len(h) - 1) / 2
-        shares.append(_right(h[finite], m[finite]) / pairs)
-    if not shares:
+    right, pairs = _right(*_grouped(human, metric, groups))
+    if not len(pairs):
         return undefined("no pairs of rows: the pairwise accuracy is undefined")
-    return float(np.mean(shares))
+    return float(np.mean(right / pairs))
 
 
 def tie_calibrated(
@@ -136,15 +114,18 @@ def tie_calibrated(
     >>> tie_calibrated([1, 1, 2], [0.25, 0.5, 1.0])
     (1.0, 0.25)
     """
-    parts = _grouped(human, metric, groups)
-    if not parts:
+    h, m, group = _grouped(human, metric, groups)
+    right, pairs = _right(h, m, group)
+    if not len(pairs):
         nothing = undefined("no pairs of rows: the pairwise accuracy is undefined")
         return nothing, nothing
-    pairs = [len(h) * (len(h) - 1) / 2 for h, _ in parts]
     # Without groups a pair counts 1, so that the sums are whole and exact.
-    weights, total = ([1.0], pairs[0]) if len(pairs) == 1 else ([1 / n for n in pairs], len(pairs))
-    scored = [(h[np.isfinite(m)], m[np.isfinite(m)]) for h, m in parts]
-    plain = sum(w * _right(h, m) for w, (h, m) in zip(weights, scored, strict=True))
+    weights, total = (1 / pairs, len(pairs)) if len(pairs) > 1 else (np.ones(1), pairs[0])
+    plain = sum((weights * right).tolist())
+    rows = np.flatnonzero(np.isfinite(m))
+    rows = rows[np.argsort(group[rows], kind="stable")]
+    edges = np.cumsum(np.bincount(group[rows], minlength=len(pairs)))[:-1]
+    scored = [(h[part], m[part]) for part in np.split(rows, edges)]
     widest = max((float(np.ptp(m)) for _, m in scored if len(m)), default=0.0)
 
     def bins(difference: Floats) -> Ints:
@@ -164,11 +145,11 @@ def tie_calibrated(
             f"tie calibration would sort {int(size[hopeful].sum()):,} differences, at most "
             f"{MAX_SORTED:,} are allowed: give groups (the image, say) or round the scores"
         )
-    kept = [np.zeros((2, 0))]
+    parts_of_bins = [np.zeros((2, 0))]
     for difference, gain in _chunks(scored, weights):
         chosen = hopeful[bins(difference)]
-        kept.append(np.stack([difference[chosen], gain[chosen]]))
-    difference, gain = np.concatenate(kept, axis=1)
+        parts_of_bins.append(np.stack([difference[chosen], gain[chosen]]))
+    difference, gain = np.concatenate(parts_of_bins, axis=1)
     order = np.argsort(difference)
     difference, gain = difference[order], np.cumsum(gain[order])
     at = bins(difference)
@@ -183,35 +164,32 @@ def tie_calibrated(
 
 def _grouped(
     human: ArrayLike, metric: ArrayLike, groups: ArrayLike | None
-) -> list[tuple[Floats, Floats]]:
-    """Return the (human, metric) columns of each group that has a pair."""
-    h, m = columns({"human": human, "metric": metric})
-    if not np.isfinite(h).all():
-        raise InputError("human must be finite: leave out rows that nobody judged")
-    if np.isinf(m).any():
-        raise InputError("metric must not be infinite: differences of its scores are compared")
-    codes = np.zeros(len(h), dtype=np.int64) if groups is None else label_codes(groups, "groups")
-    same_length({"human": 0, "groups": 0}, [h, codes])
-    order = np.argsort(codes, kind="stable")
-    edges = np.flatnonzero(np.diff(codes[order])) + 1
-    return [(h[rows], m[rows]) for rows in np.split(order, edges) if len(rows) > 1]
+) -> tuple[Floats, Floats, Ints]:
+    """Return the columns of the rows whose group has a pair, and the group of each, from 0."""
+    h, m = columns(human=human, metric=metric)
+    if not np.isfinite(h).all() or np.isinf(m).any():
+        raise InputError("human must be finite, and metric finite or NaN")
+    group = label_codes(groups, "groups", len(h))
+    several = np.bincount(group)[group] > 1
+    return h[several], m[several], _codes(group[several])
 
 
-def _right(human: Floats, metric: Floats) -> float:
-    """Return the number of pairs that are concordant, or tied on both sides."""
-    n = len(human)
-    if n < 2:
-        return 0.0
-    h, m = _codes(human), _codes(metric)
-    both = _codes(h * (m.max() + 1) + m)
-    tied_h, tied_m, tied_both = (_tied(codes) for codes in (h, m, both))
-    untied = n * (n - 1) // 2 - tied_h - tied_m + tied_both  # C + D
-    return (KendallPlan(m, h).concordance(np.ones(n, dtype=np.int64)) + untied) / 2 + tied_both
+def _right(human: Floats, metric: Floats, group: Ints) -> tuple[Floats, Floats]:
+    """Return the pairs of each group that are concordant or tied on both sides, and all pairs."""
+    size = np.bincount(group).astype(np.float64)
+    finite = np.isfinite(metric)
+    h, m, group = _codes(human[finite]), _codes(metric[finite]), group[finite]
+    both = _codes(h * (m.max(initial=0) + 1) + m)
+    n, tied_h, tied_m, tied_both = (
+        _tied(group, codes, len(size)) for codes in (np.zeros_like(group), h, m, both)
+    )
+    each = concordances(m, h, np.ones((len(group), 1)), group)[:, 0]
+    score = np.bincount(group, weights=each, minlength=len(size)) / 2  # C - D
+    untied = n - tied_h - tied_m + tied_both  # C + D
+    return (score + untied) / 2 + tied_both, size * (size - 1) / 2
 
 
-def _chunks(
-    parts: list[tuple[Floats, Floats]], weights: list[float]
-) -> Iterator[tuple[Floats, Floats]]:
+def _chunks(parts: list[tuple[Floats, Floats]], weights: Floats) -> Iterator[tuple[Floats, Floats]]:
     """Yield, for each two distinct scores of a part, their difference and the gain of a tie.
 
     Pairs tied in ``human`` become right, concordant ones become wrong.
@@ -243,6 +221,9 @@ def _codes(values: NDArray[np.generic]) -> Ints:
     return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
 
 
-def _tied(codes: Ints) -> int:
-    sizes = np.bincount(codes).astype(np.int64)
-    return int((sizes * (sizes - 1)).sum()) // 2
+def _tied(group: Ints, codes: Ints, size: int) -> Floats:
+    """Return how many pairs of rows of each group have the same code, (size,)."""
+    count = int(codes.max(initial=0)) + 1
+    cells, rows = np.unique(group * count + codes, return_counts=True)
+    pairs = rows * (rows - 1) / 2
+    return np.bincount(cells // count, weights=pairs, minlength=size).astype(np.float64)

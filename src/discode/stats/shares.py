@@ -14,16 +14,14 @@ def wilson(successes: float, total: float, level: float = 0.95) -> Interval:
 
     Both may be fractions: of observations that are not independent, as many as they are worth.
 
-    >>> found = wilson(942, 1000)
-    >>> f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    >>> share = wilson(942, 1000)
+    >>> f"{share.value:.3f} [{share.low:.3f}, {share.high:.3f}]"
     '0.942 [0.926, 0.955]'
     """
     if not 0 <= successes <= total:
         raise InputError(f"{successes} of {total} is not a share")
-    if not 0 < level < 1:
-        raise InputError(f"level={level} must be between 0 and 1")
     if total == 0:
-        return Interval(math.nan, math.nan, math.nan, level)
+        return Interval.point(math.nan, level)
     z = NormalDist().inv_cdf(0.5 + level / 2)
     share = successes / total
     scale = 1 + z * z / total

@@ -11,8 +11,10 @@ as in ``scipy.stats.kendalltau``. Whole numbers throughout: equal to τ of the r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,27 +29,115 @@ MATRIX_LEVELS = 64
 
 
 @dataclass(frozen=True)
-class _Split:
+class DigitSplit:
     """One binary digit of the levels: rows that share the higher digits, in order of x.
 
     Of two rows in a block that differ in this digit, the one with digit 1 has the higher level, so
-    that each pair of levels is settled at exactly one digit.
+    that each pair of levels is settled at exactly one digit. Bounds are the first position and one
+    past the last.
     """
 
     order: Ints  # (n,) rows sorted by block, then x
-    zero: Ints  # (n,) 1 where the digit is 0
-    ones: Ints  # (k,) positions where it is 1
-    tied: tuple[Ints, Ints]  # (k,) first position, and one past the last, with the same x
-    block: tuple[Ints, Ints]  # (k,) first position, and one past the last, of the block
+    bit: NDArray[np.bool_]  # (n,) the digit of each position
+    tied: Ints  # (2, n) bounds of what has the same x
+    block: Ints  # (2, n) bounds of the block
 
-    def concordance(self, weights: Ints) -> int:
-        w = weights[self.order]
-        below = np.zeros(len(w) + 1, dtype=np.int64)
-        np.cumsum(w * self.zero, out=below[1:])
-        # Zeros left of a one (lower x) minus zeros right of it (higher x).
-        left = below[self.tied[0]] - below[self.block[0]]
-        right = below[self.block[1]] - below[self.tied[1]]
-        return int(w[self.ones] @ (left - right))
+
+def digit_splits(runs: Ints, levels: Ints, groups: Ints) -> Iterator[DigitSplit]:
+    """Yield the splits of rows with x numbered by ``runs`` and y by ``levels``, (n,) from 0.
+
+    Rows of different ``groups`` (n,) are in different blocks.
+    """
+    first = np.argsort(runs, kind="stable")
+    top = int(levels.max(initial=0))
+    for digit in range(top.bit_length()):
+        block = groups * ((top >> (digit + 1)) + 1) + (levels >> (digit + 1))
+        order = first[np.argsort(block[first], kind="stable")]
+        opens = np.diff(block[order], prepend=-1) != 0
+        changes = opens | (np.diff(runs[order], prepend=-1) != 0)
+        bit = ((levels[order] >> digit) & 1).astype(bool)
+        yield DigitSplit(order, bit, _bounds(changes), _bounds(opens))
+
+
+def by_levels(x: NDArray[np.generic], y: NDArray[np.generic]) -> tuple[Ints, Ints]:
+    """Return the distinct values of both sides, numbered from 0; the side with fewer is second."""
+    runs, levels = (np.unique(side, return_inverse=True)[1].astype(np.int64) for side in (x, y))
+    return (levels, runs) if runs.max(initial=-1) < levels.max(initial=-1) else (runs, levels)
+
+
+def _bounds(opens: NDArray[np.bool_]) -> Ints:
+    """Return (2, n) where the stretch of each position begins, and one past where it ends."""
+    starts = np.flatnonzero(opens)
+    stretch = np.cumsum(opens) - 1
+    return np.stack([starts[stretch], np.append(starts[1:], len(opens))[stretch]])
+
+
+def concordances(
+    x: NDArray[np.generic], y: NDArray[np.generic], weights: Floats, groups: Ints | None = None
+) -> Floats:
+    """Return Σ_j sign(x_i - x_j)·sign(y_i - y_j)·weights[j] for each row i, (n, K).
+
+    ``weights`` is (n, K): K sums at once. With ``groups`` (n,) only rows j of the group of i count.
+
+    >>> ones = np.ones((3, 1))
+    >>> concordances(np.array([1.0, 2, 3]), np.array([1.0, 3, 2]), ones)[:, 0].tolist()
+    [2.0, 0.0, 0.0]
+    """
+    groups = np.zeros(len(x), np.int64) if groups is None else groups
+    result = np.zeros(weights.shape)
+    for split in digit_splits(*by_levels(x, y), groups):
+        w, bit = weights[split.order], split.bit[:, None]
+        sums = np.zeros((2, len(x) + 1, weights.shape[1]))  # of the zeros, of the ones
+        np.cumsum(np.where(bit, 0.0, w), axis=0, out=sums[0, 1:])
+        np.cumsum(np.where(bit, w, 0.0), axis=0, out=sums[1, 1:])
+        other = np.where(split.bit, 0, 1)  # a one looks at zeros, a zero at ones
+        left = sums[other, split.tied[0]] - sums[other, split.block[0]]
+        right = sums[other, split.block[1]] - sums[other, split.tied[1]]
+        result[split.order] += np.where(bit, left - right, right - left)
+    return result
+
+
+class SortedRows(NamedTuple):
+    """Rows in order of one side, (n,) each: the numbers of the other side and the clusters."""
+
+    x: NDArray[np.generic]
+    levels: Ints
+    clusters: Ints
+
+    def table(self, start: int, stop: int, levels: int, size: int) -> Floats:
+        """Return how many of some rows each cluster has at each level, (C, L)."""
+        cell = self.clusters[start:stop] * levels + self.levels[start:stop]
+        counts = np.bincount(cell, minlength=size * levels)
+        return counts.reshape(size, levels).astype(np.float64)
+
+
+def bounds_of(ranks: NDArray[np.generic], *sides: SortedRows) -> list[list[int]]:
+    """Return for each rank where its rows begin and end on each side."""
+    ends = [np.searchsorted(rows.x, ranks, end) for rows in sides for end in ("left", "right")]
+    return np.stack(ends, axis=1).tolist()  # type: ignore[no-any-return]  # of whole numbers
+
+
+def signs_below(a: SortedRows, b: SortedRows, levels: int, size: int) -> Floats:
+    """A (C, C): sign(level_i - level_j) summed over rows i of a in c and j of b in d, b_j < a_i."""
+    numbers = np.arange(levels)
+    step = np.sign(numbers[None, :] - numbers[:, None]).astype(np.float64)
+    matrix = np.zeros((size, size))
+    below = np.zeros((levels, size))  # what a row of each level finds below it
+    a_rows, b_rows = (
+        list(zip(rows.clusters.tolist(), rows.levels.tolist(), strict=True)) for rows in (a, b)
+    )
+    for i, i_end, j, j_end in bounds_of(np.union1d(a.x, b.x), a, b):
+        if i_end - i < size:
+            for cluster, level in a_rows[i:i_end]:
+                matrix[cluster] += below[level]
+        else:  # many rows tied in x: one matrix product instead
+            matrix += a.table(i, i_end, levels, size) @ below
+        if j_end - j < size:
+            for cluster, level in b_rows[j:j_end]:
+                below[:, cluster] += step[level]
+        else:
+            below += (b.table(j, j_end, levels, size) @ step).T
+    return matrix
 
 
 class KendallPlan:
@@ -65,49 +155,51 @@ class KendallPlan:
     """
 
     def __init__(self, x: ArrayLike, y: ArrayLike, *, variant: str = "b") -> None:
-        check_choice("variant", variant, ("b", "c"))
-        a, b = columns({"x": x, "y": y})
+        check_choice("variant", variant, "b", "c")
+        a, b = columns(x=x, y=y)
         self.variant = variant
         self.rows = len(a)
         self.finite = bool(np.isfinite(a).all() and np.isfinite(b).all())
-        runs, levels = (np.unique(side, return_inverse=True)[1].astype(np.int64) for side in (a, b))
-        if runs.max(initial=-1) < levels.max(initial=-1):
-            runs, levels = levels, runs
+        runs, levels = by_levels(a, b)
         self._order = np.argsort(runs, kind="stable")
         self._runs, self._levels = runs[self._order], levels[self._order]
         self._starts = np.flatnonzero(np.diff(self._runs, prepend=-1))
         self._level_count = int(levels.max(initial=-1)) + 1
-        digits = (self._level_count - 1).bit_length() if self.rows else 0
-        self._splits = [self._split(digit) for digit in range(digits)]
-
-    def _split(self, digit: int) -> _Split:
-        block = self._levels >> (digit + 1)
-        order = np.argsort(block, kind="stable")
-        block, runs = block[order], self._runs[order]
-        bit = (self._levels[order] >> digit) & 1
-        ones = np.flatnonzero(bit)
-        new_block = np.diff(block, prepend=-1) != 0
-        new_run = new_block | (np.diff(runs, prepend=-1) != 0)
-        return _Split(order, 1 - bit, ones, _bounds(new_run, ones), _bounds(new_block, ones))
+        self._splits = [
+            (split.order, ~split.bit, ones, split.tied[:, ones], split.block[:, ones])
+            for split in digit_splits(runs, levels, np.zeros(self.rows, np.int64))
+            for ones in [np.flatnonzero(split.bit)]
+        ]
 
     def __call__(self, weights: ArrayLike) -> float:
         """Return τ where row i counts ``weights[i]`` times; NaN where τ has no value."""
-        w = counts(weights, self.rows)[self._order]
+        w = counts(weights, self.rows)
         if not self.finite or not self.rows:
             return float("nan")
-        s = np.array([self._concordance(w)], dtype=np.float64)
-        return float(self._tau(s, self._ties(w)[None])[0])
+        s = np.array([self.concordance(w)], dtype=np.float64)
+        return float(tau_of(self.variant, s, *self._ties(w[self._order])[:, None])[0])
 
-    def concordance(self, weights: ArrayLike) -> int:
+    def as_variant(self, variant: str) -> KendallPlan:
+        """Return the plan of this variant of τ for the same rows, which are not sorted again."""
+        plan = copy(self)
+        plan.variant = variant
+        return plan
+
+    def concordance(self, weights: Ints) -> int:
         """Return S, the concordant minus the discordant pairs, of finite columns.
 
-        >>> KendallPlan([1, 2, 3], [1, 3, 2]).concordance([1, 1, 1])
+        >>> KendallPlan([1, 2, 3], [1, 3, 2]).concordance(np.array([1, 1, 1]))
         1
         """
-        return self._concordance(counts(weights, self.rows)[self._order])
-
-    def _concordance(self, sorted_weights: Ints) -> int:
-        return sum(split.concordance(sorted_weights) for split in self._splits)
+        total = 0
+        for order, zero, ones, tied, block in self._splits:
+            w = weights[order]
+            below = np.zeros(len(w) + 1, dtype=np.int64)
+            np.cumsum(w * zero, out=below[1:])
+            # Zeros left of a one (lower x) minus zeros right of it (higher x).
+            left, right = below[tied[0]] - below[block[0]], below[block[1]] - below[tied[1]]
+            total += int(w[ones] @ (left - right))
+        return total
 
     def clustered(self, codes: Ints) -> Callable[[Ints], Floats]:
         """Return the function from multiplicities (R, C) of the clusters to τ (R,).
@@ -126,36 +218,16 @@ class KendallPlan:
         if size > MATRIX_CLUSTERS or self._level_count > MATRIX_LEVELS:
             return lambda multiplicities: np.array([self(m[codes]) for m in multiplicities])
         codes = codes[self._order]
-        matrix = self._matrix(codes, size)
+        rows = SortedRows(self._runs, self._levels, codes)
+        matrix = signs_below(rows, rows, self._level_count, size)
 
         def taus(multiplicities: Ints) -> Floats:
             m = multiplicities.astype(np.float64)
             s = np.einsum("rc,rc->r", m @ matrix, m)  # whole numbers below 2^53: exact
-            return self._tau(s, np.array([self._ties(row[codes]) for row in multiplicities]))
+            ties = np.array([self._ties(row[codes]) for row in multiplicities])
+            return tau_of(self.variant, s, *ties.T)
 
         return taus
-
-    def _matrix(self, codes: Ints, size: int) -> Floats:
-        """A (C, C): sign(level_i - level_j) summed over rows i of c and j of d with x_j < x_i."""
-        levels = np.arange(self._level_count)
-        step = np.sign(levels[None, :] - levels[:, None]).astype(np.float64)
-        matrix = np.zeros((size, size))
-        below = np.zeros((self._level_count, size))  # what a row of each level finds below it
-        stops = np.append(self._starts[1:], self.rows).tolist()
-        clusters, level = codes.tolist(), self._levels.tolist()
-        for start, stop in zip(self._starts.tolist(), stops, strict=True):
-            if stop - start < size:
-                for i in range(start, stop):
-                    matrix[clusters[i]] += below[level[i]]
-                for i in range(start, stop):
-                    below[:, clusters[i]] += step[level[i]]
-            else:  # many rows tied in x: one matrix product instead
-                cell = codes[start:stop] * self._level_count + self._levels[start:stop]
-                counts = np.bincount(cell, minlength=size * self._level_count)
-                table = counts.reshape(size, -1).astype(np.float64)
-                matrix += table @ below
-                below += (table @ step).T
-        return matrix
 
     def _ties(self, weights: Ints) -> Ints:
         """Rows, distinct values on the poorer side, ordered tied pairs on each side: (4,)."""
@@ -165,20 +237,21 @@ class KendallPlan:
         distinct = min(np.count_nonzero(runs), np.count_nonzero(levels))
         return np.array([total, distinct, runs @ runs - total, int(levels @ levels) - total])
 
-    def _tau(self, s: Floats, ties: Ints) -> Floats:
-        n, m, x_ties, y_ties = ties.T.astype(np.float64)
-        if self.variant == "c":
-            most = n**2 * (m - 1) / (2 * np.maximum(m, 1))
-        else:
-            pairs = n * (n - 1)
-            most = np.sqrt(pairs - x_ties) * np.sqrt(pairs - y_ties) / 2
-        tau = np.full(len(s), np.nan)
-        np.divide(s, most, out=tau, where=most > 0)
-        return np.asarray(np.clip(tau, -1.0, 1.0))
 
+def tau_of(
+    variant: str, s: Floats, rows: ArrayLike, distinct: ArrayLike, x_ties: ArrayLike,
+    y_ties: ArrayLike,
+) -> Floats:  # fmt: skip
+    """Return τ (R,) from S (R,) and what it is divided by; pairs tied on a side are ordered ones.
 
-def _bounds(first: NDArray[np.bool_], positions: Ints) -> tuple[Ints, Ints]:
-    """For each position, where its stretch begins and one past where it ends."""
-    starts = np.flatnonzero(first)
-    stretch = (np.cumsum(first) - 1)[positions]
-    return starts[stretch], np.append(starts[1:], len(first))[stretch]
+    >>> tau_of("b", np.array([2.0]), 3, 3, 0, 2).tolist()
+    [0.8164965809277261]
+    """
+    n, m, x, y = (np.asarray(count, np.float64) for count in (rows, distinct, x_ties, y_ties))
+    if variant == "c":
+        most = n**2 * (m - 1) / (2 * np.maximum(m, 1))
+    else:
+        most = np.sqrt(n * (n - 1) - x) * np.sqrt(n * (n - 1) - y) / 2
+    tau = np.full(len(s), np.nan)
+    np.divide(s, most, out=tau, where=most > 0)
+    return np.asarray(np.clip(tau, -1.0, 1.0))

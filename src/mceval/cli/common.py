@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
@@ -30,28 +29,19 @@ def open_campaign(url: str) -> Database:
     return open_database(url)
 
 
-@dataclass(frozen=True)
-class PublicAddress:
-    """The address that people use: its origin ("https://NAME", as browsers write it) and name."""
+def read_public_url(text: str) -> str:
+    """Return the origin that --public-url names, as browsers write it.
 
-    origin: str
-    host: str
-
-
-def read_public_url(text: str) -> PublicAddress:
-    """Return the address that --public-url names.
-
-    >>> read_public_url("https://Captions.example.org:443/").origin
+    >>> read_public_url("https://Captions.example.org:443/")
     'https://captions.example.org'
     """
     try:
         parts = urlsplit(text)
-        port = parts.port
+        port, name = parts.port, (parts.hostname or "").lower()
+        if parts.scheme not in ("http", "https") or not name or "@" in parts.netloc:
+            raise ValueError
     except ValueError:
         raise InputError(f"--public-url {text!r} is not an address; give https://NAME") from None
-    name = (parts.hostname or "").lower()
-    if parts.scheme not in ("http", "https") or not name or "@" in parts.netloc:
-        raise InputError(f"--public-url {text!r} is not an address; give https://NAME")
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise InputError(
             f"--public-url {text!r} has a path; the pages need a name of their own, such as "
@@ -60,7 +50,7 @@ def read_public_url(text: str) -> PublicAddress:
     shown = f"[{name}]" if ":" in name else name
     if port is not None and port != {"http": 80, "https": 443}[parts.scheme]:
         shown += f":{port}"
-    return PublicAddress(f"{parts.scheme}://{shown}", name)
+    return f"{parts.scheme}://{shown}"
 
 
 def make_table(*columns: str, left: int = 1) -> Table:
@@ -68,11 +58,11 @@ def make_table(*columns: str, left: int = 1) -> Table:
     return table_of(*columns, texts=range(left), gap=1)
 
 
-def interval_cell(found: Interval) -> str:
+def interval_cell(share: Interval) -> str:
     """Return a share in percent with its interval."""
-    if math.isnan(found.value):
+    if math.isnan(share.value):
         return "-"
-    return f"{100 * found.value:.1f} % ({100 * found.low:.1f}–{100 * found.high:.1f})"
+    return f"{100 * share.value:.1f} % ({100 * share.low:.1f}–{100 * share.high:.1f})"
 
 
 def number_cell(value: float, digits: int) -> str:

@@ -4,202 +4,161 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
+from typer import Option
 
 from discode.cli.model_options import BaseUrl, ModelOption, model_options
-from discode.cli.output import echo, progress, stderr, stdout
+from discode.cli.output import echo, note, progress, stdout
 from discode.errors import InputError, lookup, require
 from mceval.cli.common import DatabaseArgument, make_table, number_cell, open_campaign
 
 if TYPE_CHECKING:
     from mceval.database import Database
     from mceval.intake import DomainSource
-    from mceval.plan import Need
 
 
 def plan(
-    domains: Annotated[int, typer.Option(help="How many domains.")] = 6,
-    images: Annotated[int, typer.Option(help="Images per domain.")] = 1000,
-    people: Annotated[int, typer.Option(help="How many people compare each image.")] = 3,
-    consensus: Annotated[str, typer.Option(help="all or majority.")] = "all",
-    revise: Annotated[str, typer.Option(help="always, or once agreed.")] = "always",
-    workers: Annotated[int, typer.Option(help="How many people take part.")] = 81,
-    accuracy: Annotated[float, typer.Option(help="How often they choose right.")] = 0.942,
-    spread: Annotated[float, typer.Option(help="Its deviation between people.")] = 0.03,
-    hard: Annotated[float, typer.Option(help="Share of images on which they guess.")] = 0.0,
+    domains: Annotated[int, Option(help="Number of domains.")] = 6,
+    images: Annotated[int, Option(help="Images per domain.")] = 1000,
+    people: Annotated[int, Option(help="People who compare each image.")] = 3,
+    consensus: Annotated[str, Option(help="Who must agree: all or majority.")] = "all",
+    revise: Annotated[str, Option(help="Time of revisions: always, or agreed.")] = "always",
+    workers: Annotated[int, Option(help="Number of people who take part.")] = 81,
+    accuracy: Annotated[float, Option(help="Share of right choices.")] = 0.942,
+    spread: Annotated[float, Option(help="Deviation of the accuracy between people.")] = 0.03,
+    hard: Annotated[float, Option(help="Share of images on which they guess.")] = 0.0,
     compare_seconds: Annotated[
-        float | None, typer.Option(help="Time of a comparison.", show_default="30")
+        float | None, Option(help="Seconds of a comparison; else 30.")
     ] = None,
-    revise_seconds: Annotated[
-        float | None, typer.Option(help="Time of a revision.", show_default="50")
-    ] = None,
-    look_seconds: Annotated[
-        float, typer.Option(help="Time of a second look at a revision; 0: none.")
-    ] = 0.0,
+    revise_seconds: Annotated[float | None, Option(help="Seconds of a revision; else 50.")] = None,
+    look_seconds: Annotated[float, Option(help="Seconds of a second look; 0: none.")] = 0.0,
     from_campaign: Annotated[
-        str | None,
-        typer.Option("--from", metavar="DATABASE", help="Take both times from this campaign."),
+        str | None, Option("--from", metavar="DATABASE", help="Campaign with measured times.")
     ] = None,
-    pay_per_hour: Annotated[float, typer.Option(help="Their pay.")] = 23.0,
-    fee: Annotated[float, typer.Option(help="The platform's share on top.")] = 0.0,
-    gold_rate: Annotated[float, typer.Option(help="Share of gold questions.")] = 0.0,
-    rounds: Annotated[int, typer.Option(help="Simulated campaigns.")] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
+    pay_per_hour: Annotated[float, Option(help="Pay of people.")] = 23.0,
+    fee: Annotated[float, Option(help="Share of the platform on top.")] = 0.0,
+    gold_rate: Annotated[float, Option(help="Share of gold questions.")] = 0.0,
+    rounds: Annotated[int, Option(help="Number of simulated campaigns.")] = 100,
+    seed: Annotated[int, Option(help="Seed of the simulation.")] = 0,
 ) -> None:
     """Estimate what a campaign needs; the defaults are the paper's (about 6,500 USD)."""
     from mceval.plan import Target, make_plan
     from mceval.rules import Rules
 
-    compare, revised = _seconds(compare_seconds, revise_seconds, from_campaign)
+    times = _times(from_campaign, compare_seconds=compare_seconds, revise_seconds=revise_seconds)
     target = Target(
-        domains, images, workers, accuracy, spread, hard, compare, revised, look_seconds,
-        pay_per_hour, fee, gold_rate,
+        domains, images, workers, accuracy, spread, hard, look_seconds=look_seconds,
+        pay_per_hour=pay_per_hour, fee=fee, gold_rate=gold_rate, **times,
     )  # fmt: skip
     rules = Rules(people=people, consensus=consensus, revise=revise)
-    found = make_plan(target, rules, rounds=rounds, seed=seed)
+    estimate = make_plan(target, rules, rounds=rounds, seed=seed)
     table = make_table("", "expected", "5 %", "median", "95 %")
-    needs: list[Need] = [found.expected, *found.simulated]
     for field, word in (
         ("shown", "images shown"), ("comparisons", "comparisons"), ("revisions", "revisions"),
         ("hours", "hours"), ("money", "money"), ("discard_rate", "discarded %"),
         ("wrong_rate", "kept with the wrong preference %"),
     ):  # fmt: skip
-        values = [asdict(need)[field] * (100 if field.endswith("rate") else 1) for need in needs]
-        table.add_row(
-            word, *(f"{v:,.2f}" if field.endswith("rate") else f"{v:,.0f}" for v in values)
-        )
+        values = [getattr(need, field) for need in (estimate.expected, *estimate.simulated)]
+        rate = field.endswith("rate")
+        table.add_row(word, *(f"{100 * v:,.2f}" if rate else f"{v:,.0f}" for v in values))
     stdout.print(table)
-    echo(
-        f"{domains * images:,} images of {domains} domains; {found.pool:,} in each pool fill its "
-        f"quota in 95 of 100 campaigns; {found.expected.hours / workers:.1f} h per person"
-    )
+    hours = estimate.expected.hours / workers
+    echo(f"{domains * images:,} images of {domains} domains; {estimate.pool:,} in each pool fill "
+         f"its quota in 95 of 100 campaigns; {hours:.1f} h per person")  # fmt: skip
 
 
-def _seconds(
-    compare: float | None, revise: float | None, from_campaign: str | None
-) -> tuple[float, float]:
-    """Return the times of a task: as given, else as measured in a campaign, else the defaults."""
-    from mceval.plan import Target
-
+def _times(from_campaign: str | None, **options: float | None) -> dict[str, float]:
+    """Return the times of a task that are given, or measured in a campaign; others are defaults."""
+    times = {name: seconds for name, seconds in options.items() if seconds is not None}
     if from_campaign is None:
-        usual = Target()
-        return (
-            usual.compare_seconds if compare is None else compare,
-            usual.revise_seconds if revise is None else revise,
-        )
+        return times
     with open_campaign(from_campaign) as db:
         from mceval.report import task_timings
 
         with db.read() as session:
-            found = task_timings(session)
-    for given, count, option, word in (
-        (compare, found.compared, "--compare-seconds", "comparisons"),
-        (revise, found.revised, "--revise-seconds", "revisions"),
+            measured = task_timings(session)
+    for name, count in (
+        ("compare_seconds", measured.compared),
+        ("revise_seconds", measured.revised),
     ):
-        if given is None and not count:
-            raise InputError(f"{from_campaign} has no {word} to take the time from; give {option}")
-    seconds = (
-        found.compare_seconds if compare is None else compare,
-        found.revise_seconds if revise is None else revise,
-    )
+        if name not in times and not count:
+            option = name.replace("_", "-")
+            raise InputError(
+                f"{from_campaign} has no such tasks to take the time from; give --{option}"
+            )
     echo(
-        f"times of {from_campaign}: {found.compared:,} comparisons of "
-        f"{number_cell(found.compare_seconds, 1)} s, {found.revised:,} revisions of "
-        f"{number_cell(found.revise_seconds, 1)} s (means)"
+        f"times of {from_campaign}: {measured.compared:,} comparisons of "
+        f"{number_cell(measured.compare_seconds, 1)} s, {measured.revised:,} revisions of "
+        f"{number_cell(measured.revise_seconds, 1)} s (means)"
     )
-    return seconds
+    return {name: getattr(measured, name) for name in options} | times
 
 
-@dataclass(frozen=True)
-class Protocol:
-    """What a campaign checks unless options say otherwise."""
-
-    near: int
-    gold_rate: float
-    quick_seconds: float
-    skips: int
-
-
-PROTOCOLS = {
-    "checked": Protocol(near=6, gold_rate=0.1, quick_seconds=2.0, skips=5),
-    "paper": Protocol(near=-1, gold_rate=0.0, quick_seconds=0.0, skips=0),
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "checked": {},
+    "paper": {"near": -1, "gold_rate": 0.0, "quick_seconds": 0.0, "skips": 0},
 }
-"""By the name that --protocol takes; docs/mceval.md says what the paper names and what not."""
+"""Rules and checks by the name that --protocol takes, where they are not the defaults."""
 
 
 def init(
     database: DatabaseArgument,
     domain: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME=PATH",
-            help="A folder or a list of images; NAME:COUNT=... for its own count.",
-        ),
+        list[str], Option(metavar="NAME=PATH", help="Folder or list of images; NAME:COUNT=PATH.")
     ],
-    per_domain: Annotated[int, typer.Option(help="How many images a domain should have.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
-    people: Annotated[int, typer.Option(help="How many people compare each image.")] = 3,
-    consensus: Annotated[str, typer.Option(help="all or majority.")] = "all",
-    writers: Annotated[int, typer.Option(help="Captions per image.")] = 4,
-    revise: Annotated[str, typer.Option(help="always, or once agreed (cheaper).")] = "always",
+    per_domain: Annotated[int, Option(help="Images that a domain should have.")] = 1000,
+    seed: Annotated[int, Option(help="Seed of every draw.")] = 0,
+    people: Annotated[int, Option(help="People who compare each image.")] = 3,
+    consensus: Annotated[str, Option(help="Who must agree: all or majority.")] = "all",
+    writers: Annotated[int, Option(help="Captions per image.")] = 4,
+    revise: Annotated[str, Option(help="Time of revisions: always, or agreed.")] = "always",
     second_look: Annotated[
-        bool,
-        typer.Option("--second-look", help="A revision counts once another person accepts it."),
+        bool, Option("--second-look", help="A revision counts once another person accepts it.")
     ] = False,
     protocol: Annotated[
-        str, typer.Option(help="checked, or paper: without checks that the paper does not name.")
+        str, Option(help="checked, or paper: without checks that the paper does not name.")
     ] = "checked",
     near: Annotated[
-        int | None,
-        typer.Option(help="Bits of 256 in which duplicates differ; -1: off.", show_default="6"),
+        int | None, Option(help="Bits of 256 in which copies differ (6); -1: off.")
     ] = None,
     gold: Annotated[
-        Path | None, typer.Option(help="Gold questions: a table of image, right, wrong.")
+        Path | None, Option(help="Table of gold questions: image, right, wrong.")
     ] = None,
-    gold_rate: Annotated[
-        float | None, typer.Option(help="Share of gold questions.", show_default="0.1")
-    ] = None,
+    gold_rate: Annotated[float | None, Option(help="Share of gold questions (0.1).")] = None,
     quick_seconds: Annotated[
-        float | None, typer.Option(help="Sooner answers are careless.", show_default="2")
+        float | None, Option(help="Seconds below which answers are careless (2).")
     ] = None,
-    lease_minutes: Annotated[float, typer.Option(help="How long a task is held.")] = 15.0,
-    pay_per_hour: Annotated[
-        float | None, typer.Option(help="USD; told to people and reported only if given.")
-    ] = None,
-    name: Annotated[str, typer.Option(help="The campaign's name.")] = "mceval",
+    lease_minutes: Annotated[float, Option(help="Minutes that a task is held.")] = 15.0,
+    pay_per_hour: Annotated[float, Option(help="Pay in USD, shown to people; 0: none.")] = 0.0,
+    name: Annotated[str, Option(help="Name of the campaign.")] = "mceval",
     instructions: Annotated[
-        Path | None, typer.Option(help="A text that people read before they begin.")
+        Path | None, Option(help="Text that people read before they begin.")
     ] = None,
 ) -> None:
     """Begin a campaign: images are hashed; duplicates and broken ones are left out."""
     require("sqlalchemy", "mceval")
     from mceval.checks import Checks
-    from mceval.intake import begin_campaign, list_images
+    from mceval.intake import begin_campaign, list_images, read_text
     from mceval.rules import Rules
 
-    usual = lookup(PROTOCOLS, protocol, "protocol")
-    if gold is not None and gold_rate is None and not usual.gold_rate:
+    options = {"near": near, "gold_rate": gold_rate, "quick_seconds": quick_seconds}
+    settings = lookup(PROTOCOLS, protocol, "protocol") | {
+        option: value for option, value in options.items() if value is not None
+    }
+    if gold is not None and settings.get("gold_rate") == 0 and gold_rate is None:
         raise InputError(f"--protocol {protocol} has no gold questions; give --gold-rate as well")
-    rules = Rules(
-        seed, people, consensus, writers, revise, skips=usual.skips, second_look=second_look,
-        near=usual.near if near is None else near,
-    )  # fmt: skip
-    checks = Checks(
-        gold_rate=usual.gold_rate if gold_rate is None else gold_rate,
-        quick_seconds=usual.quick_seconds if quick_seconds is None else quick_seconds,
-    )
+    checks = Checks(**{n: settings.pop(n) for n in ("gold_rate", "quick_seconds") if n in settings})
+    rules = Rules(seed, people, consensus, writers, revise, second_look=second_look, **settings)
     sources = [read_domain(text, per_domain) for text in domain]
     total = sum(len(list_images(source)) for source in sources)  # mistakes show before the database
-    words = _text(instructions) if instructions else ""
     now = time.time()
     with begin_campaign(
-        database, rules, name=name, checks=checks, lease_seconds=lease_minutes * 60,
-        pay_per_hour=pay_per_hour or 0.0, instructions=words, now=now,
+        database, rules, name=name, checks=checks, lease_seconds=lease_minutes * 60, now=now,
+        pay_per_hour=pay_per_hour, instructions=read_text(instructions) if instructions else "",
     ) as db:  # fmt: skip
         _fill(db, sources, total, gold, now)
 
@@ -224,15 +183,12 @@ def _fill(
         cells = [states.get(state, 0) for state in ("pool", "duplicate", "unreadable")]
         table.add_row(escape(source.name), str(source.quota), *map(str, cells))
         if cells[0] < source.quota:
-            stderr.print(
-                f"{source.name}: {cells[0]} images for a quota of {source.quota}",
-                style="yellow", markup=False,
-            )  # fmt: skip
+            note(f"{source.name}: {cells[0]} images for a quota of {source.quota}", "yellow")
     with db.read() as session:
         doubts = find_doubts(session)
     stdout.print(table)
     for doubt in doubts:
-        stderr.print(f"{doubt.what}; {doubt.cure}", style="yellow", markup=False, soft_wrap=True)
+        note(f"{doubt.what}; {doubt.cure}", "yellow")
 
 
 def add_gold_questions(db: Database, table: Path, now: float) -> None:
@@ -242,7 +198,7 @@ def add_gold_questions(db: Database, table: Path, now: float) -> None:
     added = add_gold(db, table, now)
     echo(f"{added.questions} gold questions")
     for warning in added.warnings():
-        stderr.print(warning, style="yellow", markup=False, soft_wrap=True)
+        note(warning, "yellow")
 
 
 def read_domain(text: str, quota: int) -> DomainSource:
@@ -260,80 +216,53 @@ def read_domain(text: str, quota: int) -> DomainSource:
     return DomainSource(name, Path(path), quota)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
-
-
 def candidates(
     database: DatabaseArgument,
-    writer: Annotated[str, typer.Option(help="Who wrote the captions; people are not told.")],
-    file: Annotated[Path | None, typer.Option(help="A table of image and caption.")] = None,
+    writer: Annotated[str, Option(help="Who wrote the captions; not shown to people.")],
+    file: Annotated[Path | None, Option(help="Table of image and caption.")] = None,
     model: Annotated[
-        str | None,
-        typer.Option(help="Instead: a model that writes them, openai:NAME or endpoint:NAME."),
+        str | None, Option(help="Model that writes them: openai:NAME or endpoint:NAME.")
     ] = None,
     model_option: ModelOption = None,
     base_url: BaseUrl = None,
-    prompt: Annotated[str | None, typer.Option(help="What the model is told.")] = None,
+    prompt: Annotated[str | None, Option(help="Prompt of the model.")] = None,
     spare: Annotated[
-        float, typer.Option(help="Images beyond the quota to caption, as a share of it.")
+        float, Option(help="Images beyond the quota to caption, as a share of it.")
     ] = 0.5,
     replace: Annotated[
-        bool, typer.Option("--replace", help="With --file: new captions where nobody saw the old.")
+        bool, Option("--replace", help="With --file: overwrite captions that no one has seen yet.")
     ] = False,
 ) -> None:
     """Add a writer's captions, from a file or from a model; run again, it continues."""
     options = model_options(model_option, base_url=base_url)
     if (file is None) == (model is None):
         raise InputError("give either --file or --model")
-    if replace and file is None:
-        raise InputError("--replace goes with --file")
-    if model is None and options:
-        raise InputError(f"{next(iter(options))} is an option of a model; give --model as well")
+    if (replace and file is None) or (options and model is None):
+        raise InputError("--replace goes with --file, options of a model go with --model")
     with open_campaign(database) as db:
-        from mceval.candidates import (
-            PROMPT,
-            add_captions,
-            open_caption_writer,
-            write_captions,
-        )
+        from mceval import candidates as captions
 
         if file is not None:
-            added = add_captions(db, writer, file, time.time(), replace=replace)
+            added = captions.add_captions(db, writer, file, time.time(), replace=replace)
         else:
-            chat = open_caption_writer(model or "", options)
+            chat = captions.open_caption_writer(model or "", options)
             with progress() as bar:
                 task = bar.add_task("", total=None)
-                added = write_captions(
-                    db, writer, chat, now=time.time, spare=spare, prompt=prompt or PROMPT,
+                added = captions.write_captions(
+                    db, writer, chat, now=time.time, spare=spare, prompt=prompt or captions.PROMPT,
                     progress=lambda done, total: bar.update(task, completed=done, total=total),
                 )  # fmt: skip
-    known = f", {added.known} known" if added.known else ""
-    unknown = f", {added.unknown} of images not in the campaign" if added.unknown else ""
-    replaced = f", {added.replaced} replaced" if added.replaced else ""
-    echo(f"{added.new} captions of {writer}{replaced}{known}{unknown}")
-    if added.equal:
-        stderr.print(
-            f"{len(added.equal)} captions are another writer's as well, e.g. of {added.equal[0]}; "
-            "equal captions are not compared with each other or with the reference",
-            style="yellow", markup=False, soft_wrap=True,
-        )  # fmt: skip
-    if added.too_few:
-        stderr.print(
-            f"{added.too_few} images are discarded: fewer than three of their captions differ",
-            style="yellow", markup=False, soft_wrap=True,
-        )  # fmt: skip
-    if added.seen:
-        stderr.print(
-            f"{added.seen} captions differ and stay: people have been shown these images",
-            style="yellow", markup=False,
-        )  # fmt: skip
+    echo(f"{added.new} captions of {writer}" + "".join(
+        f", {count} {word}"
+        for count, word in ((added.replaced, "replaced"), (added.known, "known"),
+                            (added.unknown, "of images not in the campaign"))
+        if count
+    ))  # fmt: skip
+    for warning in added.warnings():
+        note(warning, "yellow")
     failed = dict(added.failed or {})
     for source, why in list(failed.items())[:5]:
-        stderr.print(f"failed: {source}: {why}", style="red", markup=False, soft_wrap=True)
+        note(f"failed: {source}: {why}", "red")
     if failed:
-        stderr.print(f"{len(failed)} images failed; the same command tries again", markup=False)
+        note(f"{len(failed)} images failed; the same command tries again")
         raise typer.Exit(1)

@@ -6,17 +6,17 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.markup import escape
+from typer import Argument, Option
 
-from discode.cli.output import echo, stderr, stdout
+from discode.cli.output import echo, note, stdout
 from discode.errors import InputError
 from mceval.cli.common import DatabaseArgument, interval_cell, make_table, open_campaign
 
 
 def backup(
     database: DatabaseArgument,
-    file: Annotated[Path, typer.Argument(help="A new file.")],
+    file: Annotated[Path, Argument(help="A new file.")],
 ) -> None:
     """Copy the campaign into a file, also while people work; nothing that was confirmed is lost."""
     with open_campaign(database) as db:
@@ -29,25 +29,25 @@ def backup(
 def study(
     database: DatabaseArgument,
     images: Annotated[
-        int | None, typer.Option(help="Begin with this many finished images, drawn at random.")
+        int | None, Option(help="Begin with this many finished images, drawn at random.")
     ] = None,
-    people: Annotated[int, typer.Option(help="New people per image.")] = 1,
+    people: Annotated[int, Option(help="New people per image.")] = 1,
 ) -> None:
     """Let new people judge a subset; without --images, show how often they agree."""
     with open_campaign(database) as db:
         from mceval.user_study import begin_user_study, user_study_result
 
         if images is not None:
-            made = begin_user_study(db, images, time.time(), people=people)
-            echo(f"{made} tasks for people of the role study (discode mceval people)")
+            slots = begin_user_study(db, images, time.time(), people=people)
+            echo(f"{slots} tasks for people of the role study (discode mceval people)")
             return
         with db.read() as session:
             result = user_study_result(session)
     if not result.judged:
-        raise InputError("nobody has judged anything in the user study; --images N begins it")
+        raise InputError("the user study has no judgments yet; --images N begins it")
     table = make_table("domain", "people's accuracy")
-    for name, found in result.domains.items():
-        table.add_row(escape(name), interval_cell(found))
+    for name, accuracy in result.domains.items():
+        table.add_row(escape(name), interval_cell(accuracy))
     table.add_row("all", interval_cell(result.accuracy))
     stdout.print(table)
     echo(f"{result.judged} judgments of {result.images} images")
@@ -55,16 +55,16 @@ def study(
 
 def export(
     database: DatabaseArgument,
-    folder: Annotated[Path, typer.Argument(help="A new folder.")],
-    images: Annotated[str, typer.Option(help="copy them, or publish their hashes.")] = "copy",
+    folder: Annotated[Path, Argument(help="A new folder.")],
+    images: Annotated[str, Option(help="copy them, or publish their hashes.")] = "copy",
     image_folder: Annotated[
-        Path | None, typer.Option(help="Where the images are now, if they were moved.")
+        Path | None, Option(help="Where the images are now, if they were moved.")
     ] = None,
-    parquet: Annotated[bool, typer.Option("--parquet", help="Parquet as well.")] = False,
-    writers: Annotated[bool, typer.Option("--writers", help="Publish who wrote what.")] = False,
-    title: Annotated[str, typer.Option(help="Title of the card.")] = "",
-    licence: Annotated[str, typer.Option(help="Licence of captions and judgments.")] = "",
-    contact: Annotated[str, typer.Option(help="Contact of the publisher.")] = "",
+    parquet: Annotated[bool, Option("--parquet", help="Parquet as well.")] = False,
+    writers: Annotated[bool, Option("--writers", help="Publish who wrote what.")] = False,
+    title: Annotated[str, Option(help="Title of the card.")] = "",
+    licence: Annotated[str, Option(help="Licence of captions and judgments.")] = "",
+    contact: Annotated[str, Option(help="Contact of the publisher.")] = "",
 ) -> None:
     """Write the dataset: rows, images, card, checksums; the same campaign, the same bytes."""
     with open_campaign(database) as db:
@@ -75,8 +75,8 @@ def export(
         counts = export_dataset(db, folder, options)
         with db.read() as session:
             notes = quota_notes(domain_rows(session))
-    words = ", ".join(f"{count} {name}" for name, count in counts.items())
-    echo(f"{sum(counts.values())} images ({words}) in {folder}")
-    for note in notes:
-        stderr.print(note, style="yellow", markup=False, soft_wrap=True)
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+    echo(f"{sum(counts.values())} images ({listed}) in {folder}")
+    for words in notes:
+        note(words, "yellow")
     echo(f"discode bench run --benchmark mceval --data {folder} -m discode")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.markup import escape
+from typer import Argument, Option
 
-from discode.cli.output import echo, stderr, stdout
+from discode.cli.output import echo, note, stdout
 from discode.errors import InputError
 from discode.files import csv_cell, replacing
 from mceval.cli.common import (
@@ -26,6 +26,8 @@ from mceval.cli.common import (
 from mceval.cli.preparing import add_gold_questions, read_domain
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from mceval.database import Database
     from mceval.people import Invitation
 
@@ -33,170 +35,147 @@ if TYPE_CHECKING:
 def people(
     database: DatabaseArgument,
     role: Annotated[
-        str | None, typer.Option(help="Invite: reviser, comparer, both, study or admin.")
+        str | None, Option(help="Role to invite for: reviser, comparer, both, study or admin.")
     ] = None,
     name: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Somebody's name; repeat.")
+        list[str] | None, Option(metavar="NAME", help="A person's name; repeat.")
     ] = None,
-    count: Annotated[int, typer.Option(help="Invite this many, by number instead of name.")] = 0,
+    count: Annotated[int, Option(help="People to invite by number instead of name.")] = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the tokens here (CSV).")
+        Path | None, Option("--output", "-o", help="File of the tokens, CSV.")
     ] = None,
-    days: Annotated[
-        float | None, typer.Option(help="The invitation can be used this long; default: always.")
-    ] = None,
-    reissue: Annotated[
-        int | None, typer.Option(help="A new invitation for this person; the old one ends.")
-    ] = None,
-    careless: Annotated[
-        int | None, typer.Option(help="Return this person's work to the queue.")
-    ] = None,
-    reinstate: Annotated[int | None, typer.Option(help="Let this person work again.")] = None,
-    revoke: Annotated[
-        int | None, typer.Option(help="End this person's part, or an admin's, at once.")
-    ] = None,
+    days: Annotated[float | None, Option(help="Days that an invitation can be used.")] = None,
+    reissue: Annotated[int | None, Option(help="Person who gets a new invitation.")] = None,
+    careless: Annotated[int | None, Option(help="Person whose work goes back.")] = None,
+    reinstate: Annotated[int | None, Option(help="Person who may work again.")] = None,
+    revoke: Annotated[int | None, Option(help="Person whose part ends at once.")] = None,
     erase: Annotated[
-        int | None,
-        typer.Option(help="Withdraw this person's answers; erase their name and words for good."),
+        int | None, Option(help="Person whose answers are withdrawn, name and words erased.")
     ] = None,
-    reason: Annotated[str, typer.Option(help="For --careless and --revoke.")] = "by an organiser",
-    public_url: Annotated[
-        str | None, typer.Option(help="The address that people use: links are written as well.")
-    ] = None,
+    reason: Annotated[str, Option(help="Reason to --careless or --revoke.")] = "by an organiser",
+    public_url: Annotated[str | None, Option(help="Address that people use, for links.")] = None,
 ) -> None:
     """Invite people, or list them; a token is shown once and cannot be recovered."""
-    where = read_public_url(public_url).origin if public_url is not None else None
-    if count < 0:
-        raise InputError(f"--count {count} is not allowed; give 1 or more")
+    where = read_public_url(public_url) if public_url is not None else None
     with open_campaign(database) as db:
         from mceval import people as members
-        from mceval.database import settings_of
-        from mceval.report import person_rows
 
         now = time.time()
         if careless is not None:
             voided = members.mark_careless(db, careless, reason, now)
             echo(f"{voided} answers of person {careless} are returned to the queue")
-            return
-        if reinstate is not None:
+        elif reinstate is not None:
             members.reinstate(db, reinstate, now)
             echo(f"person {reinstate} may work again")
-            return
-        if revoke is not None:
+        elif revoke is not None:
             members.revoke(db, revoke, reason, now)
             echo(f"person {revoke} is out: their link and browsers no longer work")
-            return
-        if erase is not None:
+        elif erase is not None:
             withdrawn = members.erase(db, erase, now)
-            echo(
-                f"{withdrawn} answers of person {erase} are withdrawn and asked for again; name "
-                "and texts are erased, but not in backups and exported datasets"
-            )
-            return
-        if reissue is not None:
+            echo(f"{withdrawn} answers of person {erase} are withdrawn and asked for again; name "
+                 "and texts are erased, but not in backups and exported datasets")  # fmt: skip
+        elif reissue is not None:
             _hand_out([members.reissue(db, reissue, now, days=days)], output, where)
-            return
-        if role is not None:
+        elif role is not None or name or count:
             with db.read() as session:
-                names = [*(name or []), *members.numbered_names(session, role, count)]
-                members.check_new_names(session, names)
-            if not names:
-                raise InputError("give --name (once or more) or --count")
-            _hand_out(members.invite(db, names, role, now, days=days), output, where)
-            return
-        if name or count:
-            raise InputError("give --role as well: reviser, comparer, both, study or admin")
-        with db.read() as session:
-            rows = person_rows(session)
-            paid = settings_of(session).pay_per_hour > 0
-    # What nobody has is not shown: the table fits a terminal of 80 columns.
-    some = {
-        "void": any(row.void for row in rows), "pay": paid, "gold": any(row.gold for row in rows),
-        "quick": any(row.quick for row in rows),
-    }  # fmt: skip
-    shown = [name for name in ("person", "name", "role", "state", "answers", "void", "hours", "pay",
-                               "s", "gold", "quick", "agreed") if some.get(name, True)]  # fmt: skip
-    table = make_table(*shown, left=4)
-    for row in rows:
-        cells = {
+                names = members.new_names(session, name or [], role or "", count)
+            _hand_out(members.invite(db, names, role or "", now, days=days), output, where)
+        else:
+            _list_people(db)
+
+
+def _list_people(db: Database) -> None:
+    from mceval.database import settings_of
+    from mceval.report import person_rows
+
+    with db.read() as session:
+        rows = person_rows(session)
+        paid = settings_of(session).pay_per_hour > 0
+    cells = [
+        {
             "person": str(row.id), "name": escape(row.name), "role": row.role, "state": row.state,
             "answers": str(row.answers), "void": str(row.void), "hours": f"{row.hours:.2f}",
             "pay": f"{row.pay:.2f}", "s": number_cell(row.median_seconds, 1),
             "gold": f"{row.right}/{row.gold}", "quick": str(row.quick),
             "agreed": f"{row.agreed}/{row.shared}",
-        }  # fmt: skip
-        table.add_row(*(cells[name] for name in shown))
+        }
+        for row in rows
+    ]  # fmt: skip
+    # What nobody has is not shown: the table fits a terminal of 80 columns.
+    empty = {name for name in ("void", "gold", "quick") if not any(getattr(r, name) for r in rows)}
+    columns = ("person", "name", "role", "state", "answers", "void", "hours", "pay", "s", "gold",
+               "quick", "agreed")  # fmt: skip
+    shown = [name for name in columns if name not in empty and (paid or name != "pay")]
+    table = make_table(*shown, left=4)
+    for row in cells:
+        table.add_row(*(row[name] for name in shown))
     stdout.print(table)
 
 
 def _hand_out(invitations: Sequence[Invitation], output: Path | None, where: str | None) -> None:
     """Print invitations, or write them to a table; with an address, a link for each."""
-    links = [[f"{where}/join/{one.token}"] if where else [] for one in invitations]
+    rows = [
+        [str(row.person), csv_cell(row.name) if output else row.name, row.role, row.token,
+         *([f"{where}/join/{row.token}"] if where else [])]
+        for row in invitations
+    ]  # fmt: skip
     if output is None:
-        for one, link in zip(invitations, links, strict=True):
-            echo("\t".join([str(one.person), one.name, one.role, one.token, *link]))
+        for row in rows:
+            echo("\t".join(row))
         return
     with replacing(output) as temp, temp.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["person", "name", "role", "token", *(["link"] if where else [])])
-        writer.writerows(
-            [one.person, csv_cell(one.name), one.role, one.token, *link]
-            for one, link in zip(invitations, links, strict=True)
-        )
+        writer.writerows(rows)
     output.chmod(0o600)
     echo(f"{len(invitations)} tokens in {output}")
 
 
 def tasks(
     database: DatabaseArgument,
-    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    folder: Annotated[Path, Argument(help="A new folder.")],
     image_url: Annotated[
-        str, typer.Option(help="Where you host the images: https://.../{digest}{suffix}")
+        str, Option(help="Where you host the images: https://.../{digest}{suffix}")
     ],
-    form: Annotated[str, typer.Option(help="mturk or csv.")] = "mturk",
+    form: Annotated[str, Option(help="mturk or csv.")] = "mturk",
     gold: Annotated[
-        bool, typer.Option("--gold/--no-gold", help="With the gold questions among them.")
+        bool, Option("--gold/--no-gold", help="With the gold questions among them.")
     ] = True,
     study: Annotated[
-        bool, typer.Option("--study", help="The user study's tasks instead of the campaign's.")
+        bool, Option("--study", help="The user study's tasks instead of the campaign's.")
     ] = False,
     copy_images: Annotated[
         Path | None,
-        typer.Option(help="Write the images to host here: one frame, without metadata."),
+        Option(help="Write the images to host here: one frame, without metadata."),
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(help="Where the images are now, if they were moved.")
+        Path | None, Option(help="Where the images are now, if they were moved.")
     ] = None,
 ) -> None:
     """Write what is open as tasks for a crowd platform."""
     with open_campaign(database) as db:
-        from mceval.crowd import crowd_tasks, write_tasks
+        from mceval.crowd import crowd_tasks, log_exported, write_tasks
         from mceval.database import settings_of
-        from mceval.people import keep_guide
-        from mceval.states import log_exported
 
         with db.read() as session:
-            found = crowd_tasks(
+            written = crowd_tasks(
                 session, image_url, gold=gold, study=study, copies=copy_images, images=images
             )
             settings = settings_of(session)
         write_tasks(
-            found, folder, form, settings.instructions, settings.pay_per_hour,
+            written, folder, form, settings.instructions, settings.pay_per_hour,
             skips=settings.rules.skips > 0,
         )  # fmt: skip
-        now = time.time()
-        db.run(lambda session: keep_guide(session, now))
-        if not study:
-            db.run(lambda session: log_exported(session, now))
-    wanted = sum(task.assignments for task in found)
-    echo(f"{len(found)} tasks for {wanted} answers in {folder}")
+        log_exported(db, time.time(), study=study)
+    wanted = sum(task.assignments for task in written)
+    echo(f"{len(written)} tasks for {wanted} answers in {folder}")
 
 
 def import_answers(
     database: DatabaseArgument,
-    results: Annotated[Path, typer.Argument(help="The platform's results (CSV, JSON).")],
+    results: Annotated[Path, Argument(help="The platform's results (CSV, JSON).")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Decisions; default: RESULTS.decided.csv")
+        Path | None, Option("--output", "-o", help="Decisions; default: RESULTS.decided.csv")
     ] = None,
 ) -> None:
     """Read a crowd platform's results; every assignment gets a decision and a reason."""
@@ -208,8 +187,8 @@ def import_answers(
 
         decisions = crowd_import.import_results(db, results, time.time())
     crowd_import.write_decisions(decisions, results, output)
-    rejected = sum(one.decision == "reject" for one in decisions)
-    used = sum(one.used for one in decisions)
+    rejected = sum(row.decision == "reject" for row in decisions)
+    used = sum(row.used for row in decisions)
     echo(
         f"{len(decisions)} results: {used} used, {len(decisions) - rejected} to approve, "
         f"{rejected} to reject; see {output}"
@@ -220,26 +199,26 @@ def images(
     database: DatabaseArgument,
     domain: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="NAME=PATH",
             help="Add images of a folder or a list; NAME:COUNT=... sets the quota.",
         ),
     ] = None,
     gold: Annotated[
-        Path | None, typer.Option(help="Add gold questions: a table of image, right, wrong.")
+        Path | None, Option(help="Add gold questions: a table of image, right, wrong.")
     ] = None,
-    take_down: Annotated[int | None, typer.Option(help="Discard this image for good.")] = None,
+    take_down: Annotated[int | None, Option(help="Discard this image for good.")] = None,
     restore: Annotated[
-        int | None, typer.Option(help="Bring back this image: its flags no longer count.")
+        int | None, Option(help="Bring back this image: its flags no longer count.")
     ] = None,
     reason: Annotated[
-        str, typer.Option(help="For --take-down and --restore.")
+        str, Option(help="For --take-down and --restore.")
     ] = "an organiser looked at it",
 ) -> None:
     """List flagged and discarded images; add images or gold; take one down or bring one back."""
     with open_campaign(database) as db:
         from mceval import organising
-        from mceval.report import flag_rows, pass_warnings
+        from mceval.report import flag_rows, refusal_warnings
 
         now = time.time()
         if take_down is not None:
@@ -255,7 +234,7 @@ def images(
         if take_down is not None or restore is not None or domain or gold is not None:
             return
         with db.read() as session:
-            flags, warnings = flag_rows(session), pass_warnings(session)
+            flags, warnings = flag_rows(session), refusal_warnings(session)
             discarded = organising.discarded_images(session)
     shown = {image.id: (image.domain, image.source, image.reason) for image in discarded}
     table = make_table("image", "domain", "source", "why it is discarded, or flagged", left=4)
@@ -268,7 +247,7 @@ def images(
             table.add_row(str(flag.image), *map(escape, (flag.domain, flag.source, why)))
     stdout.print(table)
     for warning in warnings:
-        stderr.print(str(warning), style="yellow", markup=False)
+        note(str(warning), "yellow")
 
 
 def _add_images(db: Database, domains: Sequence[str], now: float) -> None:
@@ -279,8 +258,7 @@ def _add_images(db: Database, domains: Sequence[str], now: float) -> None:
     from mceval.tables import Domain
 
     with db.read() as session:
-        rows = session.execute(select(Domain.name, Domain.quota)).all()
-    quotas = {row[0]: row[1] for row in rows}
+        quotas = dict(session.execute(select(Domain.name, Domain.quota)).all())
     sources = []
     for text in domains:
         name = text.partition("=")[0]
@@ -295,61 +273,60 @@ def _add_images(db: Database, domains: Sequence[str], now: float) -> None:
         echo(f"{name}: {counts.get('pool', 0)} new images, {left_out} left out")
     with db.read() as session:
         after = [row for row in domain_rows(session) if row.done > row.quota]
-    for note in quota_notes(after):
-        stderr.print(note, style="yellow", markup=False, soft_wrap=True)
+    for words in quota_notes(after):
+        note(words, "yellow")
     echo("next: their captions, with discode mceval candidates")
 
 
 def status(database: DatabaseArgument) -> None:
     """Show how far each domain is, how people agree, and what stands still."""
     with open_campaign(database) as db:
-        from mceval.database import settings_of
-        from mceval.report import (
-            domain_rows,
-            pass_warnings,
-            person_rows,
-            second_looks,
-            side_rows,
-        )
+        from mceval.report import domain_rows, refusal_warnings
         from mceval.stalls import find_doubts, find_stalls
 
         with db.read() as session:
-            domains, members, doubts = (
-                domain_rows(session), person_rows(session), find_doubts(session)
-            )  # fmt: skip
-            stalls, warnings = find_stalls(session, time.time()), pass_warnings(session)
-            sides = side_rows(session)[-1]
-            settings, looks = settings_of(session), second_looks(session)
+            domains, counts = domain_rows(session), list(_counts(session))
+            warnings, doubts = refusal_warnings(session), find_doubts(session)
+            stalls = find_stalls(session, time.time())
     table = make_table("domain", "done", "wanted", "active", "pool", "discarded", "left\nout",
                        "no consensus", "κ", "α")  # fmt: skip
     for row in domains:
-        left_out = row.states.get("duplicate", 0) + row.states.get("unreadable", 0)
-        counts = [row.states.get(state, 0) for state in ("active", "pool", "discarded")]
+        left_out = row.states["duplicate"] + row.states["unreadable"]
+        states = [row.states[state] for state in ("active", "pool", "discarded")]
         table.add_row(
-            escape(row.name), str(row.done), str(row.quota), *map(str, counts), str(left_out),
+            escape(row.name), str(row.done), str(row.quota), *map(str, states), str(left_out),
             interval_cell(row.no_consensus), number_cell(row.kappa, 3), number_cell(row.alpha, 3),
         )  # fmt: skip
     stdout.print(table)
-    answers = sum(row.answers for row in members)
-    worked = sum(row.answers > 0 for row in members)
-    hours = sum(row.hours for row in members)
+    for line in counts:
+        echo(line)
+    for warning in warnings:
+        echo(f"warning: {warning}")
+    for word, rows in (("warning", doubts), ("stalled", stalls)):
+        for doubt in rows:
+            echo(f"{word}: {doubt.what}\n  cure: {doubt.cure}")
+
+
+def _counts(session: Session) -> Iterator[str]:
+    """Yield how much people have done, which sides they chose, and what became of revisions."""
+    from mceval.database import settings_of
+    from mceval.report import person_rows, second_looks, side_rows
+
+    members, settings = person_rows(session), settings_of(session)
     pay = f", pay {sum(row.pay for row in members):.2f}" if settings.pay_per_hour else ""
     count = Counter(row.state for row in members)
-    echo(
-        f"{answers} answers by {worked} of {len(members)} people in {hours:.1f} h{pay}; "
-        f"{count['careless']} careless, {count['left']} left, "
-        f"{sum(row.void for row in members)} answers void"
+    yield (
+        f"{sum(row.answers for row in members)} answers by "
+        f"{sum(row.answers > 0 for row in members)} of {len(members)} people in "
+        f"{sum(row.hours for row in members):.1f} h{pay}; {count['careless']} careless, "
+        f"{count['left']} left, {sum(row.void for row in members)} answers void"
     )
+    sides = side_rows(session)[-1]
     if sides.compared:
-        echo(f"left caption chosen: {interval_cell(sides.left)} of {sides.compared}")
+        yield f"left caption chosen: {interval_cell(sides.left)} of {sides.compared}"
     if settings.rules.second_look:
-        echo(
+        looks = second_looks(session)
+        yield (
             f"revisions: {looks.accepted} accepted, {looks.rejected} rejected, {looks.waiting} "
             "wait for a second look"
         )
-    for warning in warnings:
-        echo(f"warning: {warning}")
-    for doubt in doubts:
-        echo(f"warning: {doubt.what}\n  cure: {doubt.cure}")
-    for stall in stalls:
-        echo(f"stalled: {stall.what}\n  cure: {stall.cure}")

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError
 from mceval import people
-from mceval.checks import may_pass
+from mceval.checks import refusal_may_count
 from mceval.database import Database, checks_of, rules_of, transaction
 from mceval.queue.leases import (
     active_person,
@@ -23,7 +23,7 @@ from mceval.queue.leases import (
 )
 from mceval.rules import is_swapped
 from mceval.states import WORK_KINDS, log_event, return_slot, settle_image
-from mceval.tables import Answer, Image, Pass, PassVoid, Slot
+from mceval.tables import Answer, Image, Refusal, RefusalVoid, Slot
 from mceval.texts import check_revision, check_submission, check_text
 
 REVISION_TIMES = 2.0
@@ -101,15 +101,7 @@ def submit(
     now: float,
     reply: Choice | Revision | Look,
 ) -> Receipt:
-    """Record an answer.
-
-    Args:
-        db: The campaign.
-        person: Who answers.
-        lease: The task's lease.
-        submission: The browser's name for this answer; sent twice, it counts once.
-        now: The time.
-        reply: The answer, of the task's kind.
+    """Record an answer to the task of a lease; sent twice under one ``submission``, it counts once.
 
     Raises:
         NotAllowedError: The lease ran out and somebody else has the task, or the person may not.
@@ -153,7 +145,7 @@ def _submit(
     known = session.scalar(select(Answer).where(Answer.submission == submission))
     if known is not None:
         if known.person_id != person_id:
-            raise NotAllowedError("this submission is somebody else's")
+            raise NotAllowedError("this submission belongs to another person")
         return Receipt(known.id, again=True), ""
     person = active_person(session, person_id)
     slot = leased_slot(session, person, lease)
@@ -192,18 +184,18 @@ def _skip_or_flag(
     slot = leased_slot(session, person, lease)
     image, task = slot.image_id, slot.kind
     return_slot(session, slot)
-    counts = may_pass(
+    counts = refusal_may_count(
         checks_of(session),
         kind,
-        people.passes_of(session, person.id, kind),
+        people.refusals_of(session, person.id, kind),
         people.dealt_with(session, person.id),
     )
-    made = Pass(
+    row = Refusal(
         image_id=image, person_id=person.id, kind=kind, reason=reason, created=now, task=task
     )
-    session.add(made)
+    session.add(row)
     session.flush()
     log_event(session, kind, now, person=person.id, image=image, detail=reason)
     if not counts:
-        session.add(PassVoid(pass_id=made.id, reason="limit", created=now))
+        session.add(RefusalVoid(pass_id=row.id, reason="limit", created=now))
     settle_image(session, image, now)

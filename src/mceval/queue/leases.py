@@ -21,6 +21,7 @@ from sqlalchemy import (
     Executable,
     bindparam,
     func,
+    or_,
     select,
     union_all,
 )
@@ -28,17 +29,17 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from discode.errors import InputError, NotAllowedError, StoreError
 from mceval import people
-from mceval.database import LOCK, checks_of, rules_of, settings_of, transaction
+from mceval.database import checks_of, rules_of, settings_of, transaction
 from mceval.rules import Rules, is_swapped, random_bits
-from mceval.states import log_event, not_loaded, return_slot
+from mceval.states import held_slots, log_event, not_loaded, return_slot
 from mceval.tables import (
     ROLES,
     Answer,
     Candidate,
     Domain,
     Image,
-    Pass,
     Person,
+    Refusal,
     Slot,
     Void,
 )  # fmt: skip
@@ -52,6 +53,16 @@ RELOAD_SECONDS = 3600.0
 """An image that did not load for somebody is given to them again after so long."""
 WINDOW = 16
 """Images of a domain, in its order, among which a person's next task is drawn."""
+
+_DEALT_WITH = union_all(
+    *(select(table.image_id).where(table.person_id == bindparam("person"))
+      for table in (Answer, Refusal))
+).subquery()  # fmt: skip
+_BY_DOMAIN = (
+    select(Image.domain_id, func.count())
+    .join(_DEALT_WITH, _DEALT_WITH.c.image_id == Image.id)
+    .group_by(Image.domain_id)
+)
 
 
 @dataclass(frozen=True)
@@ -90,13 +101,11 @@ def count_work(slot: Slot, now: float) -> float:
 
 
 def active_person(session: Session, person: int) -> Person:
-    """Return an active person, locked: each person does one thing at a time."""
-    found = session.get(Person, person, with_for_update=LOCK)
-    if found is None:
-        raise NotAllowedError(f"nobody has the number {person}")
-    if found.state != "active":
+    """Return an active person, locked."""
+    row = people.locked_person(session, person)
+    if row.state != "active":
         raise NotAllowedError("your part in this campaign has ended; please ask its organisers")
-    return found
+    return row
 
 
 def check_seen(person: Person, now: float) -> None:
@@ -119,14 +128,8 @@ def next_task(session: Session, person_id: int, now: float) -> Task | None:
     person = active_person(session, person_id)
     person.shown = now
     rules = rules_of(session)
-    held = session.scalar(
-        select(Slot)
-        .where(Slot.person_id == person.id, Slot.state == "leased")
-        .with_for_update(key_share=True)
-    )
-    if held is not None:
-        image = session.get_one(Image, held.image_id)
-        if image.state in ("active", "gold") or (held.kind == "study" and image.state == "done"):
+    for held in held_slots(session, person.id):
+        if is_wanted(session, held):
             if held.expires is None or held.expires <= now:
                 lease_slot(session, held, person, now)
             count_work(held, now)
@@ -157,23 +160,15 @@ def next_task(session: Session, person_id: int, now: float) -> Task | None:
     return None
 
 
+def is_wanted(session: Session, slot: Slot) -> bool:
+    """Return whether a slot is still to be answered: its image is not finished or discarded."""
+    state = session.get_one(Image, slot.image_id).state
+    return state in ("active", "gold") or (slot.kind == "study" and state == "done")
+
+
 def _dealt_with_by_domain(session: Session, person: Person) -> dict[int | None, int]:
     """Return how many tasks a person has dealt with; gold questions are under ``None``."""
-    rows = session.execute(_by_domain_query(), {"person": person.id}).all()
-    return {row[0]: row[1] for row in rows}
-
-
-@cache
-def _by_domain_query() -> Executable:
-    did = union_all(
-        *(select(table.image_id).where(table.person_id == bindparam("person"))
-          for table in (Answer, Pass))
-    ).subquery()  # fmt: skip
-    return (
-        select(Image.domain_id, func.count())
-        .join(did, did.c.image_id == Image.id)
-        .group_by(Image.domain_id)
-    )
+    return dict(session.execute(_BY_DOMAIN, {"person": person.id}).all())
 
 
 def _domain_order(
@@ -215,13 +210,13 @@ def _draw_slot(
     and the image's digest: people who begin together meet different images, and yet images are
     finished one after another.
     """
-    given = {"person": person.id, "now": now}
+    values = {"person": person.id, "now": now}
     for domain in domains:
-        found = session.execute(_free_query(kind), {**given, "domain": domain}).all()
+        images = session.execute(_free_query(kind), {**values, "domain": domain}).all()
         for image, _ in sorted(
-            found, key=lambda row: random_bits(rules.seed, "order", person.id, row[1])
+            images, key=lambda row: random_bits(rules.seed, "order", person.id, row[1])
         ):
-            free: Slot | None = session.scalar(_lock_query(kind, wait), {**given, "image": image})
+            free: Slot | None = session.scalar(_lock_query(kind, wait), {**values, "image": image})
             if free is not None:
                 return free
     return None
@@ -241,19 +236,18 @@ def person_may_have(
     back, or their connection, and otherwise everybody would be used up by it.
     """
     other = aliased(Slot)
-    mine = select(other.id).where(other.image_id == image, other.person_id == person)
+    held = select(other.id).where(other.image_id == image, other.person_id == person)
     again = not_loaded()
     if now is not None:
-        again &= Pass.created + RELOAD_SECONDS <= now
-    passed = select(Pass.id).where(
-        Pass.image_id == image, Pass.person_id == person, ~people.taken_back(), ~again
+        again &= Refusal.created + RELOAD_SECONDS <= now
+    passed = select(Refusal.id).where(
+        Refusal.image_id == image, Refusal.person_id == person, ~people.taken_back(), ~again
     )
     answered = select(Answer.id).where(
         Answer.image_id == image, Answer.person_id == person, Answer.kind != kind
     )
     # Said outright: in a condition on people, the slot is two queries further out.
-    one, two, three = (query.correlate(Slot, Person) for query in (mine, passed, answered))
-    return ~one.exists() & ~two.exists() & ~three.exists()
+    return ~or_(*(q.correlate(Slot, Person).exists() for q in (held, passed, answered)))
 
 
 def is_free() -> ColumnElement[bool]:
@@ -322,7 +316,7 @@ def _gold_instead(
     if not is_gold_turn(rules.seed, person.id, count, checks_of(session).gold_rate):
         return None
     seen = select(Slot.id).where(Slot.image_id == Image.id, Slot.person_id == person.id)
-    passed = select(Pass.id).where(Pass.image_id == Image.id, Pass.person_id == person.id)
+    passed = select(Refusal.id).where(Refusal.image_id == Image.id, Refusal.person_id == person.id)
     fresh = session.scalars(
         select(Image.id)
         .where(Image.state == "gold", ~seen.exists(), ~passed.exists())
@@ -332,10 +326,10 @@ def _gold_instead(
     if not fresh:
         return _gold_again(session, person, which, now)
     image = fresh[which % len(fresh)]
-    made = Slot(image_id=image, kind="gold", number=person.id, state="open", round=0)
-    session.add(made)
+    slot = Slot(image_id=image, kind="gold", number=person.id, state="open", round=0)
+    session.add(slot)
     session.flush()
-    return lease_slot(session, made, person, now)
+    return lease_slot(session, slot, person, now)
 
 
 def _gold_again(session: Session, person: Person, which: int, now: float) -> Slot | None:
@@ -343,15 +337,14 @@ def _gold_again(session: Session, person: Person, which: int, now: float) -> Slo
 
     Without it, somebody who has seen all gold questions could not be judged again.
     """
-    query = (
+    slots = session.scalars(
         select(Slot)
         .join(Answer, (Answer.slot_id == Slot.id) & (Answer.round == Slot.round))
         .join(Void, Void.answer_id == Answer.id)
         .where(Slot.person_id == person.id, Slot.kind == "gold", Slot.state == "answered")
         .where(Void.reason == "careless")
         .order_by(Slot.id)
-    )
-    slots = session.scalars(query).all()
+    ).all()
     if not slots:
         return None
     slot = slots[which % len(slots)]
@@ -378,7 +371,7 @@ def task_of(session: Session, slot: Slot) -> Task:
     image = session.get_one(Image, slot.image_id)
     domain = session.scalar(select(Domain.name).where(Domain.id == image.domain_id))
     if slot.lease is None or slot.person_id is None:
-        raise StoreError(f"nobody holds slot {slot.id}, which was to be shown: the data is damaged")
+        raise StoreError(f"slot {slot.id} is shown but not held: the data is damaged")
     rules = rules_of(session)
     kind = kind_shown(slot, session.get_one(Person, slot.person_id))
     if kind == "revise":
@@ -429,4 +422,4 @@ def texts_of(session: Session, ids: Sequence[int | None]) -> tuple[str, ...]:
     """Return the texts of captions by their ids."""
     rows = session.execute(select(Candidate.id, Candidate.text).where(Candidate.id.in_(ids))).all()
     texts = {row[0]: row[1] for row in rows}
-    return tuple(texts[one] for one in ids if one is not None)
+    return tuple(texts[number] for number in ids if number is not None)

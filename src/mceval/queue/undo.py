@@ -15,12 +15,20 @@ from mceval.queue.leases import (
     active_person,
     check_seen,
     is_free,
+    is_wanted,
     lease_slot,
     person_may_have,
     task_of,
 )
-from mceval.states import WORK_KINDS, log_event, return_slot, settle_image
-from mceval.tables import Answer, Image, Pass, PassVoid, Person, Slot, Void
+from mceval.states import (
+    WORK_KINDS,
+    answer_counts,
+    held_slots,
+    log_event,
+    return_slot,
+    settle_image,
+)
+from mceval.tables import Answer, Person, Refusal, RefusalVoid, Slot, Void
 
 UNDO_SECONDS = 600.0
 
@@ -42,41 +50,34 @@ def undo(session: Session, person_id: int, now: float) -> Task | None:
     check_seen(person, now)
     last = session.scalar(
         select(Answer)
-        .where(Answer.person_id == person.id)
-        .where(~select(Void.answer_id).where(Void.answer_id == Answer.id).exists())
+        .where(Answer.person_id == person.id, answer_counts())
         .order_by(Answer.id.desc())
         .limit(1)
     )
     passed = session.scalar(
-        select(Pass)
-        .where(Pass.person_id == person.id, ~people.taken_back())
-        .order_by(Pass.id.desc())
+        select(Refusal)
+        .where(Refusal.person_id == person.id, ~people.taken_back())
+        .order_by(Refusal.id.desc())
         .limit(1)
     )
-    if passed is not None and (last is None or passed.created >= last.created):
-        latest: Answer | Pass | None = passed
-    else:
-        latest = last
+    acts = [act for act in (passed, last) if act is not None]
+    latest = max(acts, key=lambda act: act.created, default=None)
     if latest is None or now - latest.created > UNDO_SECONDS:
         raise NotAllowedError(
             f"there is nothing to take back: only what you did in the last {UNDO_SECONDS / 60:g} "
             "minutes can be taken back"
         )
     person.shown = now
-    held = session.scalars(
-        select(Slot)
-        .where(Slot.person_id == person.id, Slot.state == "leased")
-        .with_for_update(key_share=True)
-    ).all()
-    if isinstance(latest, Pass):
-        return _undo_pass(session, person, latest, held, now)
+    held = held_slots(session, person.id)
+    if isinstance(latest, Refusal):
+        return _undo_refusal(session, person, latest, held, now)
     slot = session.get_one(Slot, latest.slot_id, with_for_update=LOCK)
     if slot.state != "answered" or slot.round != latest.round:
         raise StoreError(
             f"answer {latest.id} counts, but slot {slot.id} has another: data is damaged"
         )
-    for one in held:
-        return_slot(session, one)
+    for other in held:
+        return_slot(session, other)
     session.add(Void(answer_id=latest.id, reason="undo", created=now))
     slot.round += 1
     log_event(session, "undone", now, person=person.id, image=slot.image_id, detail=slot.kind)
@@ -86,13 +87,13 @@ def undo(session: Session, person_id: int, now: float) -> Task | None:
     return task_of(session, slot)
 
 
-def _undo_pass(
-    session: Session, person: Person, passed: Pass, held: Sequence[Slot], now: float
+def _undo_refusal(
+    session: Session, person: Person, passed: Refusal, held: Sequence[Slot], now: float
 ) -> Task | None:
     """Take back a skip or flag; its task is the person's again unless somebody else has it."""
-    for one in held:
-        return_slot(session, one)
-    session.add(PassVoid(pass_id=passed.id, reason="undo", created=now))
+    for other in held:
+        return_slot(session, other)
+    session.add(RefusalVoid(pass_id=passed.id, reason="undo", created=now))
     log_event(session, "undone", now, person=person.id, image=passed.image_id, detail=passed.kind)
     session.flush()
     slot = _slot_again(session, person, passed, now)
@@ -102,26 +103,23 @@ def _undo_pass(
     settle_image(session, passed.image_id, now)
     if slot is None or slot.state != "leased":  # a look at a revision that is gone
         return None
-    image = session.get_one(Image, passed.image_id)
-    if image.state not in ("active", "gold") and not (
-        slot.kind == "study" and image.state == "done"
-    ):
+    if not is_wanted(session, slot):
         return_slot(session, slot)
         slot.state = "closed"
         return None
     return task_of(session, slot)
 
 
-def _slot_again(session: Session, person: Person, passed: Pass, now: float) -> Slot | None:
+def _slot_again(session: Session, person: Person, passed: Refusal, now: float) -> Slot | None:
     """Return the slot of a task that a person passed on, if nobody has it."""
     if passed.task == "gold":
         query = select(Slot).where(Slot.image_id == passed.image_id, Slot.person_id == person.id)
-        slot = session.scalar(query)
-        if slot is None:
-            slot = Slot(image_id=passed.image_id, kind="gold", number=person.id, round=0)
-            session.add(slot)
+        gold = session.scalar(query)
+        if gold is None:
+            gold = Slot(image_id=passed.image_id, kind="gold", number=person.id, round=0)
+            session.add(gold)
             session.flush()
-        return slot
+        return gold
     free = (
         select(Slot)
         .where(Slot.image_id == passed.image_id, Slot.kind == passed.task)
@@ -131,5 +129,5 @@ def _slot_again(session: Session, person: Person, passed: Pass, now: float) -> S
         .limit(1)
         .with_for_update(key_share=True)
     )
-    found: Slot | None = session.scalar(free, {"person": person.id, "now": now})
-    return found
+    slot: Slot | None = session.scalar(free, {"person": person.id, "now": now})
+    return slot

@@ -8,7 +8,6 @@ import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +15,35 @@ from fastapi import Response
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from discode.errors import HttpError, InputError
-from mceval.checks import WorkRecord, careless_reason
+from discode.benchmarks.parsing import Entry
+from discode.errors import HttpError, InputError, lookup
+from mceval.checks import careless_reason
 from mceval.database import Database, settings_of
 from mceval.export import ExportOptions, export_dataset
 from mceval.organising import discarded_images, restore, set_flag_aside, take_down
 from mceval.people import (
     Invitation,
-    check_new_names,
     invite,
     mark_careless,
+    new_names,
     reinstate,
     reissue,
     revoke,
     taken_back,
+    work_record,
 )
 from mceval.report import (
     FlagRow,
     domain_rows,
     finding_rows,
     flag_rows,
-    pass_warnings,
     person_rows,
+    refusal_warnings,
     second_looks,
     side_rows,
 )
 from mceval.stalls import find_doubts, find_stalls, stuck_images
-from mceval.tables import ROLES, Answer, Login, Pass, Person, Slot
+from mceval.tables import ROLES, Answer, Login, Person, Refusal, Slot
 from mceval.texts import check_text
 from mceval.web.images import CampaignImages
 from mceval.web.rendering import Pages
@@ -53,20 +54,6 @@ SHOWN = 60
 RECENT_SECONDS = 900.0
 MOST_INVITED = 200
 """How many people may be invited by one form."""
-
-
-@dataclass(frozen=True)
-class InvitationRow:
-    """Somebody's invitation: whether it was used, and whether its link still works."""
-
-    id: int
-    name: str
-    role: str
-    state: str
-    joined: bool
-    link: str
-    """"open", "expired", or "none" where it was used up or revoked, or there never was one."""
-    expires: float | None
 
 
 class AdminPages:
@@ -99,7 +86,7 @@ class AdminPages:
             flags, skips = flag_rows(session), flag_rows(session, kind="skip")
             *sides, side = side_rows(session)
             stalls = [*find_stalls(session, now), *find_doubts(session)]
-            warnings = pass_warnings(session)
+            warnings = refusal_warnings(session)
             stuck, looks = stuck_images(session, SHOWN), second_looks(session)
             lately = session.scalar(
                 select(func.count()).where(Answer.created > now - RECENT_SECONDS)
@@ -111,7 +98,7 @@ class AdminPages:
         hours, pay = sum(row.hours for row in people), sum(row.pay for row in people)
         return self.show(
             "admin.html", asked, domains=domains, total=total, people=people,
-            discarded=newest, discarded_count=total.states.get("discarded", 0),
+            discarded=newest, discarded_count=total.states["discarded"],
             flags=[flag for flag in flags if flag.set_aside != "undo"][:SHOWN],
             flag_count=sum(flag.set_aside != "undo" for flag in flags),
             skip_count=sum(skip.set_aside != "undo" for skip in skips),
@@ -142,28 +129,24 @@ class AdminPages:
         Actions: invite, renew.
         """
         form, now = asked.form, asked.now
-        action = form.get("action")
-        if action == "renew":
+        if _action(form, "invite", "renew") == "renew":
             _confirmed(form)
             with self.db.read() as session:
-                rows = invitation_rows(session, now)
-            waiting = [
-                row.id
-                for row in rows
-                if not row.joined and row.state == "active" and row.id != asked.person.id
-            ]
+                waiting = [
+                    person.id
+                    for person, joined, _ in invitation_rows(session, now)
+                    if not joined and person.state == "active" and person.id != asked.person.id
+                ]
             if not waiting:
                 raise InputError("everybody who was invited has joined; there is no link to renew")
             days, by = _days(form), asked.person.id
             renewed = [reissue(self.db, number, now, days=days, by=by) for number in waiting]
             return self.links(asked, renewed)
-        if action != "invite":
-            raise InputError(f"action {action!r} is not known; known: invite, renew")
         names = [line.strip() for line in form.get("names", "").splitlines() if line.strip()]
         if not 1 <= len(names) <= MOST_INVITED:
             raise InputError(f"give 1 to {MOST_INVITED} names, one per line, not {len(names)}")
         with self.db.read() as session:
-            check_new_names(session, names)
+            names = new_names(session, names)
         new = invite(self.db, names, form.get("role", ""), now, days=_days(form))
         return self.links(asked, new)
 
@@ -189,22 +172,19 @@ class AdminPages:
             if row is None:
                 raise HttpError(404, "nobody", f"there is no person {number}")
             passes = session.execute(
-                select(Pass.kind, Pass.reason, func.count())
-                .where(Pass.person_id == number, ~taken_back())
-                .group_by(Pass.kind, Pass.reason)
+                select(Refusal.kind, Refusal.reason, func.count())
+                .where(Refusal.person_id == number, ~taken_back())
+                .group_by(Refusal.kind, Refusal.reason)
                 .order_by(func.count().desc())
                 .limit(20)
             ).all()
-            compared = session.scalar(
-                select(func.count()).where(Answer.person_id == number, Answer.kind != "revise")
-            )
+            concern = careless_reason(self.settings.checks, work_record(session, number))
             findings = finding_rows(session, number)
             left = {side.person: side.left for side in side_rows(session)}.get(number)
-            invited = any(one.id == number for one in invitation_rows(session, asked.now))
-        record = WorkRecord(gold=row.gold, right=row.right, compared=compared or 0, quick=row.quick)
+            invited = session.get_one(Person, number).worker is None
         return self.show(
             "person.html", asked, row=row, passes=passes, findings=findings, left=left,
-            concern=careless_reason(self.settings.checks, record), invited=invited,
+            concern=concern, invited=invited,
         )  # fmt: skip
 
     def act_on_person(self, asked: PageRequest) -> Response:
@@ -214,13 +194,12 @@ class AdminPages:
         link is shown once.
         """
         _confirmed(asked.form)
-        number, admin, action = asked.number, asked.person, asked.form.get("action")
+        number, admin = asked.number, asked.person
+        action = _action(asked.form, "put_back", "reinstate", "revoke")
         if action == "reinstate":
             reinstate(self.db, number, asked.now, by=admin.id)
         elif action == "revoke":
             revoke(self.db, number, _reason(asked, "revoked"), asked.now, by=admin.id)
-        elif action != "put_back":
-            raise InputError(f"action {action!r} is not known; known: put_back, reinstate, revoke")
         elif number == admin.id:
             raise InputError("you cannot return your own work to the queue")
         else:
@@ -246,36 +225,32 @@ class AdminPages:
         Actions: restore, take_down, set_aside.
         """
         form, by = asked.form, asked.person.id
-        action = form.get("action")
+        action = _action(form, "restore", "take_down", "set_aside")
         if action == "set_aside":
             flag = form.get("flag", "")
             if not (flag.isascii() and flag.isdigit() and len(flag) < 10):
                 raise InputError(f"flag {flag!r} is not the number of a flag")
             set_flag_aside(self.db, int(flag), asked.now, by=by)
-        elif action in ("restore", "take_down"):
+        else:
             act = restore if action == "restore" else take_down
             act(
                 self.db, asked.number, _reason(asked, "an organiser looked at it"), asked.now, by=by
             )
-        else:
-            raise InputError(
-                f"action {action!r} is not known; known: restore, take_down, set_aside"
-            )
         return redirect("/admin#flags" if form.get("from") == "flags" else "/admin#discarded")
 
 
-def invitation_rows(session: Session, now: float) -> list[InvitationRow]:
-    """Return everybody who can have an invitation: all but those from a crowd platform."""
+def invitation_rows(session: Session, now: float) -> list[tuple[Person, bool, str]]:
+    """Return everybody but those from a platform, whether they joined, and what their link is.
+
+    That is "open", "expired", or "none" where it was used up or revoked, or there never was one.
+    """
     browsers = set(session.scalars(select(Login.person_id)).all())
-    people = select(Person).where(Person.worker.is_(None)).order_by(Person.id)
     rows = []
-    for one in session.scalars(people).all():
-        late = one.token_expires is not None and one.token_expires <= now
-        link = "none" if one.token_hash is None else "expired" if late else "open"
-        joined = one.consented is not None or one.id in browsers
-        rows.append(
-            InvitationRow(one.id, one.name, one.role, one.state, joined, link, one.token_expires)
-        )
+    people = select(Person).where(Person.worker.is_(None)).order_by(Person.id)
+    for person in session.scalars(people).all():
+        late = person.token_expires is not None and person.token_expires <= now
+        link = "none" if person.token_hash is None else "expired" if late else "open"
+        rows.append((person, person.consented is not None or person.id in browsers, link))
     return rows
 
 
@@ -287,6 +262,10 @@ def _reason(asked: PageRequest, usual: str) -> str:
     return check_text(asked.form.get("reason") or usual, "a reason")
 
 
+def _action(form: dict[str, str], *actions: str) -> str:
+    return lookup({action: action for action in actions}, form.get("action", ""), "action")
+
+
 def _confirmed(form: dict[str, str]) -> None:
     if form.get("sure") != "yes":
         raise InputError("please tick the box to confirm")
@@ -294,10 +273,5 @@ def _confirmed(form: dict[str, str]) -> None:
 
 def _days(form: dict[str, str]) -> float | None:
     """Return for how long a new invitation is to be valid; ``None`` for as long as it takes."""
-    given = form.get("days", "").strip()
-    if not given:
-        return None
-    try:
-        return float(given)
-    except ValueError:
-        raise InputError(f"{given!r} is not a number of days") from None
+    days = form.get("days", "").strip()
+    return Entry({"days": days}, "an invitation").number("days", 0, 3650) if days else None

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,23 +70,17 @@ _log = logging.getLogger("discode.web")
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotationOptions:
-    """How the application is run.
-
-    Attributes:
-        images: Where the images are now, if they were moved.
-        hosts: The names that the server answers to, or None for any.
-        origin: The origin that people's browsers name ("https://NAME"), if there is a proxy.
-        secure: Whether people use https: cookies are then for https only.
-        trust_proxy: Take a visitor's address from X-Forwarded-For, which a proxy of yours sets.
-        pause_every: After this many answers a break is suggested.
-        clock: Returns the time.
-    """
+    """How the application is run."""
 
     images: Path | None = None
+    """Where the images are now, if they were moved."""
     hosts: tuple[str, ...] | None = None
+    """The names that the server answers to, or None for any."""
     origin: str | None = None
+    """The origin that people's browsers name ("https://NAME"), if there is a proxy."""
     secure: bool = False
     trust_proxy: bool = False
+    """Take a visitor's address from X-Forwarded-For, which a proxy of yours sets."""
     pause_every: int = 40
     clock: Callable[[], float] = time.time
 
@@ -130,8 +125,8 @@ class _AnnotationApp:
             ("GET", "/task", WORKER, self.task),
             ("POST", "/task", WORKER, self.answer),
             ("POST", "/undo", WORKER, self.undo),
-            ("POST", "/skip", WORKER, self.skip),
-            ("POST", "/flag", WORKER, self.flag),
+            ("POST", "/skip", WORKER, partial(self.pass_on, queue.skip)),
+            ("POST", "/flag", WORKER, partial(self.pass_on, queue.flag)),
             ("POST", "/beat", WORKER, self.heartbeat),
             ("GET", "/pause", WORKER, self.pause),
             ("POST", "/withdraw", WORKER, self.withdraw),
@@ -190,18 +185,15 @@ class _AnnotationApp:
         visitor = asked.visitor
         if request.method == "POST":
             visitor.check_form(form.get("form_token", ""))
-        if allowed == ADMIN:
-            if visitor.person.role != "admin":
-                raise HttpError(403, "not_admin", "this page is for the organisers")
-            if visitor.person.state != "active":
-                return self.ended(asked)
-        if allowed == WORKER:
-            if visitor.person.role == "admin":
-                return redirect("/admin")
-            if visitor.person.state != "active":
-                return self.ended(asked)
-            if visitor.person.consented is None:
-                return redirect("/guide")
+        person = visitor.person
+        if allowed == ADMIN and person.role != "admin":
+            raise HttpError(403, "not_admin", "this page is for the organisers")
+        if allowed == WORKER and person.role == "admin":
+            return redirect("/admin")
+        if allowed != PERSON and person.state != "active":
+            return self.ended(asked)
+        if allowed == WORKER and person.consented is None:
+            return redirect("/guide")
         return handler(asked)
 
     async def error_page(self, request: Request, error: Exception, written: str = "") -> Response:
@@ -349,16 +341,10 @@ class _AnnotationApp:
             return self.again(asked, error)
         return redirect("/task")
 
-    def skip(self, asked: PageRequest) -> Response:
-        queue.skip(
-            self.db, asked.person.id, asked.form.get("lease", ""), reason_of(asked.form), asked.now
-        )
-        return redirect("/task")
-
-    def flag(self, asked: PageRequest) -> Response:
-        queue.flag(
-            self.db, asked.person.id, asked.form.get("lease", ""), reason_of(asked.form), asked.now
-        )
+    def pass_on(self, act: Callable[..., None], asked: PageRequest) -> Response:
+        """Skip a task or flag its image."""
+        lease, reason = asked.form.get("lease", ""), reason_of(asked.form)
+        act(self.db, asked.person.id, lease, reason, asked.now)
         return redirect("/task")
 
     def heartbeat(self, asked: PageRequest) -> Response:
@@ -387,10 +373,10 @@ class _AnnotationApp:
 
     async def file(self, request: Request) -> Response:
         """Answer with a file of the table, by its whole path."""
-        found = self.files.get(request.url.path)
-        if found is None:
+        file = self.files.get(request.url.path)
+        if file is None:
             raise HTTPException(404)
-        return file_response(found)
+        return file_response(file)
 
     async def health(self) -> Response:
         return Response('{"status": "ok"}', media_type="application/json")
@@ -400,13 +386,13 @@ class _AnnotationApp:
     ) -> Response:
         """Return a page with the person's progress and the campaign's, and what was refused."""
         with self.db.read() as session:
-            mine = person_progress(session, asked.person.id)
+            progress = person_progress(session, asked.person.id)
             left = open_to(session, asked.person, asked.now)
             if asked.now - self._progress[0] > PROGRESS_SECONDS:
                 self._progress = (asked.now, campaign_progress(session))
-        undoable = mine.last is not None and asked.now - mine.last < UNDO_SECONDS
+        undoable = progress.last is not None and asked.now - progress.last < UNDO_SECONDS
         return self.pages.show(
             name, 400 if refused else code, campaign=self.settings.name, person=asked.person,
-            mine=mine, left=left, refused=refused, undoable=undoable, progress=self._progress[1],
-            form_token=asked.visitor.form_token, **values,
+            mine=progress, left=left, refused=refused, undoable=undoable,
+            progress=self._progress[1], form_token=asked.visitor.form_token, **values,
         )  # fmt: skip

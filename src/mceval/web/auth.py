@@ -45,9 +45,9 @@ class Visitor:
         """The token in our forms, which a page of another site cannot know."""
         return _mac(self.key, "form")
 
-    def check_form(self, given: str) -> None:
+    def check_form(self, token: str) -> None:
         """Raise unless a form is one of ours."""
-        if not hmac.compare_digest(given.encode(errors="replace"), self.form_token.encode()):
+        if not hmac.compare_digest(token.encode(errors="replace"), self.form_token.encode()):
             raise HttpError(
                 403, "forged", "this form was not made for you, or is from an earlier visit"
             )
@@ -60,8 +60,8 @@ class Visitor:
     def check_submission(self, lease: str, submission: str) -> None:
         """Raise unless this visitor was given the name for this task."""
         nonce, _, mac = submission.partition(".")
-        made = _mac(self.key, "answer", lease, nonce)
-        if not hmac.compare_digest(mac.encode(errors="replace"), made.encode()):
+        expected = _mac(self.key, "answer", lease, nonce)
+        if not hmac.compare_digest(mac.encode(errors="replace"), expected.encode()):
             raise HttpError(403, "forged", "this answer was not made with your page")
 
 
@@ -101,14 +101,14 @@ def network_of(address: str) -> str:
     ('2001:db8::/64', '::/64', '192.0.2.1')
     """
     try:
-        found = ipaddress.ip_address(address.strip().strip("[]"))
+        parsed = ipaddress.ip_address(address.strip().strip("[]"))
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(found), 64), strict=False))
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(parsed), 64), strict=False))
 
 
 @dataclass

@@ -59,18 +59,18 @@ class CrowdPages:
         """Return a task as Mechanical Turk's HTMLQuestion."""
         body = self.page(task.kind, task.image_url, task.captions, task.task)
         body = body.replace("]]>", "]]]]><![CDATA[>")
-        made = (
+        question = (
             f'<HTMLQuestion xmlns="{_SCHEMA}"><HTMLContent><![CDATA[{body}]]></HTMLContent>'
             "<FrameHeight>0</FrameHeight></HTMLQuestion>"
         )
-        size = len(made.encode())
+        size = len(question.encode())
         if size > LARGEST:
             raise InputError(
                 f"the page of task {task.task} has {size:,} bytes and Mechanical Turk takes "
                 f"{LARGEST:,}; shorten the campaign's instructions or its captions, or give "
                 "--form csv"
             )
-        return made
+        return question
 
 
 def _data_url(content: bytes, media_type: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 import threading
@@ -11,11 +10,10 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from discode.errors import HttpError, ImageError, InputError
-from discode.images import image_bytes
-from mceval.copies import ShownCopies, copies_folder, image_file
+from discode.errors import HttpError, InputError
+from mceval.copies import ShownCopies, checked_bytes, checked_copy, copies_folder, image_file
 from mceval.database import Database
-from mceval.shown import ShownImage, shown_copy, without_metadata
+from mceval.shown import ShownImage, without_metadata
 from mceval.tables import Image, Slot
 
 
@@ -24,12 +22,7 @@ class CampaignImages:
 
     An image that must be decoded has a copy from intake. Where the copy is missing (the campaign is
     older, or its database came alone to this machine) it is made once; one at a time, since a large
-    image takes a gigabyte.
-
-    Args:
-        db: The campaign.
-        folder: Where the files are, if they are not where they were when the campaign began:
-            an image is looked up by its source ("sketch/dog/1.png") under this folder.
+    image takes a gigabyte. In ``folder``, if images were moved, they are found by their source.
     """
 
     def __init__(self, db: Database, folder: Path | None = None) -> None:
@@ -56,8 +49,8 @@ class CampaignImages:
 
     def _is_there(self, image: Image) -> bool:
         try:
-            return self._path(image).is_file()
-        except (OSError, HttpError):
+            return image_file(image, self.folder).is_file()
+        except (OSError, InputError):
             return False
 
     def of_task(self, person: int, lease: str) -> ShownImage:
@@ -85,35 +78,21 @@ class CampaignImages:
     def _open(self, image: Image | None) -> ShownImage:
         if image is None:
             raise HttpError(404, "no_image", "there is no such image, or it is not yours")
-        found = self._kept(image) or without_metadata(self._read(image))
-        if found is not None:
-            return found
-        with self._decoding:
-            return self._kept(image) or self._decode(image)
+        try:
+            copy = self._kept(image) or without_metadata(checked_bytes(image, self.folder))
+            if copy is not None:
+                return copy
+            with self._decoding:
+                return self._kept(image) or self._decode(image)
+        except InputError as error:
+            why = "the image's file is gone, has changed, or cannot be opened"
+            raise HttpError(404, "no_image", why) from error
 
     def _kept(self, image: Image) -> ShownImage | None:
         return self._copies.find(image.digest) or self._spare.find(image.digest)
 
     def _decode(self, image: Image) -> ShownImage:
-        try:
-            made = shown_copy(self._read(image))
-        except ImageError as error:
-            raise HttpError(404, "no_image", "the image cannot be opened") from error
-        if not self._copies.keep(image.digest, made):
-            self._spare.keep(image.digest, made)
-        return made
-
-    def _read(self, image: Image) -> bytes:
-        try:
-            data = image_bytes(self._path(image))
-        except ImageError as error:
-            raise HttpError(404, "no_image", "the image's file cannot be read") from error
-        if hashlib.sha256(data).hexdigest() != image.digest:
-            raise HttpError(404, "no_image", "the image's file has changed since intake")
-        return data
-
-    def _path(self, image: Image) -> Path:
-        try:
-            return image_file(image, self.folder)
-        except InputError as error:
-            raise HttpError(404, "no_image", str(error)) from error
+        copy = checked_copy(image, self.folder)
+        if not self._copies.keep(image.digest, copy):
+            self._spare.keep(image.digest, copy)
+        return copy

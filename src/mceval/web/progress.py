@@ -9,8 +9,9 @@ from sqlalchemy.orm import Session
 
 from mceval.database import rules_of
 from mceval.people import taken_back
-from mceval.queue.leases import person_may_have
-from mceval.tables import ROLES, Answer, Domain, Image, Pass, Person, Slot, Void
+from mceval.queue.leases import is_free, person_may_have
+from mceval.states import answer_counts
+from mceval.tables import ROLES, Answer, Domain, Image, Person, Refusal, Slot
 
 MANY = 100
 """Up to here the images that are open to a person are counted; beyond, there are just many."""
@@ -37,23 +38,21 @@ class PersonProgress:
 
 
 # Run for every page, so they are built once.
-_COUNTED = (Answer.person_id == bindparam("person")) & (
-    ~select(Void.answer_id).where(Void.answer_id == Answer.id).exists()
-)
-_NOT_UNDONE = (Pass.person_id == bindparam("person")) & ~taken_back()
+_COUNTED = (Answer.person_id == bindparam("person")) & answer_counts()
+_NOT_UNDONE = (Refusal.person_id == bindparam("person")) & ~taken_back()
 _ANSWERS = select(Answer.kind, func.count()).where(_COUNTED).group_by(Answer.kind)
-_PASSES = select(Pass.kind, func.count()).where(_NOT_UNDONE).group_by(Pass.kind)
+_PASSES = select(Refusal.kind, func.count()).where(_NOT_UNDONE).group_by(Refusal.kind)
 _LAST_ANSWER = select(Answer).where(_COUNTED).order_by(Answer.id.desc()).limit(1)
-_LAST_PASS = select(Pass).where(_NOT_UNDONE).order_by(Pass.id.desc()).limit(1)
+_LAST_PASS = select(Refusal).where(_NOT_UNDONE).order_by(Refusal.id.desc()).limit(1)
 
 
 def person_progress(session: Session, person: int) -> PersonProgress:
     """Return what a person has done, and what they did last."""
-    given = {"person": person}
-    answers = {row[0]: int(row[1]) for row in session.execute(_ANSWERS, given)}
-    passes = {row[0]: int(row[1]) for row in session.execute(_PASSES, given)}
-    answer: Answer | None = session.scalar(_LAST_ANSWER, given) if answers else None
-    passed: Pass | None = session.scalar(_LAST_PASS, given) if passes else None
+    values = {"person": person}
+    answers = dict(session.execute(_ANSWERS, values).all())
+    passes = dict(session.execute(_PASSES, values).all())
+    answer: Answer | None = session.scalar(_LAST_ANSWER, values) if answers else None
+    passed: Refusal | None = session.scalar(_LAST_PASS, values) if passes else None
     last, words = None, ""
     if answer is not None:
         last, words = answer.created, _answer_in_words(answer)
@@ -90,17 +89,18 @@ def open_to(session: Session, person: Person, now: float) -> int:
     """
     if not ROLES[person.role]:
         return 0
-    free = (Slot.state == "open") | ((Slot.state == "leased") & (Slot.expires <= now))
-    mine = (Slot.state == "leased") & (Slot.person_id == person.id)
+    held = (Slot.state == "leased") & (Slot.person_id == person.id)
     images = (
         select(Slot.image_id)
         .join(Image, Image.id == Slot.image_id)
-        .where(Slot.kind.in_(ROLES[person.role]), (free & person_may_have(person.id, now)) | mine)
+        .where(
+            Slot.kind.in_(ROLES[person.role]), (is_free() & person_may_have(person.id, now)) | held
+        )
         .where(Image.state == ("done" if person.role == "study" else "active"))
         .distinct()
         .limit(MANY)
     )
-    return session.scalar(select(func.count()).select_from(images.subquery())) or 0
+    return session.scalar(select(func.count()).select_from(images.subquery()), {"now": now}) or 0
 
 
 def why_wait(session: Session, person: Person) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import discode
 from discode.backends import read_all
@@ -26,8 +24,8 @@ from tests.helpers.local_models import (
     LOCAL_MODEL_MARKS,
     largest_difference,
     noise_image,
-    run_python,
 )
+from tests.helpers.samples import encoded
 from tests.helpers.tiny_lvlms import make
 
 pytestmark = LOCAL_MODEL_MARKS
@@ -36,53 +34,6 @@ pytestmark = LOCAL_MODEL_MARKS
 @pytest.fixture(scope="module", params=["llava_next_llama", "qwen2_vl"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(request.param, tmp_path_factory.mktemp("tiny") / request.param)
-
-
-def encoded(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, form, **options)
-    return file.getvalue()
-
-
-def test_what_is_seen_counts_not_how_it_is_stored(folder: Path) -> None:
-    """Each odd file gives the same reading as its image decoded by hand."""
-    seen = noise_image()
-    sideways = Image.Exif()
-    sideways[0x0112] = 6
-    grey = np.asarray(seen.convert("L"))
-    half = seen.convert("RGBA")
-    half.putalpha(128)
-    cmyk = encoded(seen.convert("CMYK"), "JPEG", quality=95)
-    gif = encoded(seen, "GIF", save_all=True, append_images=[noise_image(seed=1)])
-    on_white = (np.asarray(seen, np.float64) * 128 + 255.0 * 127) / 255
-    cases: dict[str, tuple[bytes, Image.Image, float]] = {
-        "cmyk": (cmyk, Image.open(io.BytesIO(cmyk)).convert("RGB"), 1e-5),
-        "alpha": (encoded(half), Image.fromarray(on_white.round().astype(np.uint8)), 0.05),
-        "16 bit": (
-            encoded(Image.fromarray(grey.astype(np.uint16) * 257)),
-            Image.fromarray(grey).convert("RGB"),
-            1e-5,
-        ),
-        "turned": (
-            encoded(seen.transpose(Image.Transpose.ROTATE_90), exif=sideways),
-            seen,
-            1e-5,
-        ),
-        "animated": (gif, Image.open(io.BytesIO(gif)).convert("RGB"), 1e-5),
-        "one pixel": (
-            encoded(Image.new("RGB", (1, 1), "red")),
-            Image.new("RGB", (8, 8), "red"),
-            1e-5,
-        ),
-    }
-    backend = Local(folder, device="cpu", read="forced")
-    stored = read_all(backend, [Pair(file, "a dog") for file, _, _ in cases.values()], FLEUR, UNIT)
-    by_hand = read_all(
-        backend, [Pair(image, "a dog") for _, image, _ in cases.values()], FLEUR, UNIT
-    )
-    assert not stored.errors
-    for row, (name, (_, _, tolerance)) in enumerate(cases.items()):
-        assert largest_difference(stored.take([row]), by_hand.take([row])) < tolerance, name
 
 
 def test_bad_images_fail_their_own_rows(folder: Path, tmp_path: Path) -> None:
@@ -113,37 +64,6 @@ def test_bad_images_fail_their_own_rows(folder: Path, tmp_path: Path) -> None:
         row = list(images).index(name) * 2
         alone = judge.score(images[name], captions)
         assert np.abs(alone.value - scores.value[row : row + 2]).max() < 1e-4
-
-
-BOMB = """
-import sys
-from pathlib import Path
-import discode
-def peak():
-    (line,) = [x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x]
-    return int(line.split()[1]) * 1024
-folder, good, bomb = sys.argv[1:]
-judge = discode.load(folder, device="cpu", read="forced")
-judge.score(good, "a dog")
-before = peak()
-scores = judge.score([good, bomb, good], ["a dog", "a dog", "a cat"])
-print(peak() - before, [int(x != x) for x in scores.value], scores.errors[1])
-"""
-
-
-@pytest.mark.full
-def test_an_enormous_image_takes_no_memory(llava: Path, tmp_path: Path) -> None:
-    if not Path("/proc/self/status").exists():
-        pytest.skip("no /proc on this system to tell the peak of memory")
-    good, bomb = tmp_path / "good.png", tmp_path / "bomb.png"
-    noise_image().save(good)
-    Image.new("1", (20_000, 20_000)).save(bomb)
-    done = run_python(BOMB, llava, good, bomb)
-    assert done.returncode == 0, done.stderr
-    grown, rest = done.stdout.split(" ", 1)
-    assert int(grown) < 50e6  # decoded, it would be 1.2 GB
-    assert rest.startswith("[0, 1, 0] ")
-    assert "pixels are over 89478485" in rest
 
 
 @contextmanager
@@ -208,8 +128,8 @@ def test_short_of_memory_images_come_one_by_one(
         tries = len([size for size in seen if size > 1.5 * alone])
         again = read_all(backend, pairs, FLEUR, UNIT)
     assert not said.errors
-    assert largest_difference(said, whole) < 1e-5
-    assert largest_difference(again, whole) < 1e-5
+    assert largest_difference(said, whole) < 1e-4
+    assert largest_difference(again, whole) < 1e-4
     assert tries == 2  # with four and with two; then it is known
     assert len([size for size in seen if size > 1.5 * alone]) == tries
     assert backend.runner.batch_captions is None  # it was not the captions
@@ -218,9 +138,10 @@ def test_short_of_memory_images_come_one_by_one(
 
 
 def test_an_image_too_large_for_the_memory_fails_alone(llava: Path) -> None:
-    backend = Local(llava, device="cpu", read="forced")
-    small, large = noise_image(16, 16), noise_image(48, 16)
-    pairs = [Pair(image, text) for image in (small, large, small) for text in ("a dog", "a cat")]
+    backend = Local(llava, device="cpu", read="forced", batch_images=1)
+    backend.runner.one_pass = False
+    images = noise_image(16, 16), noise_image(48, 16), noise_image(16, 16, seed=1)
+    pairs = [Pair(image, text) for image in images for text in ("a dog", "a cat")]
     with memory_for(backend.runner.model, 10**9) as seen:
         whole = read_all(backend, pairs, FLEUR, UNIT)
     first = seen[0]
@@ -237,6 +158,20 @@ def test_an_image_too_large_for_the_memory_fails_alone(llava: Path) -> None:
     assert backend.runner.batch_captions is None
 
 
+def test_an_image_too_large_for_one_pass_takes_two(llava: Path) -> None:
+    backend = Local(llava, device="cpu", read="forced")
+    backend.runner.one_pass_tokens = 4096
+    pairs = [Pair(noise_image(), text) for text in ("a dog", "a cat")]
+    with memory_for(backend.runner.model, 10**9) as seen:
+        whole = read_all(backend, pairs, FLEUR, UNIT)
+    assert len(seen) == 1
+    with memory_for(backend.runner.model, seen[0] - 1) as seen:
+        said = read_all(backend, pairs, FLEUR, UNIT)
+    assert len(seen) > 2
+    assert not said.errors
+    assert largest_difference(said, whole) < 1e-4
+
+
 def test_a_model_that_fails_without_a_word(llava: Path) -> None:
     backend = Local(llava, device="cpu", read="forced")
 
@@ -249,23 +184,15 @@ def test_a_model_that_fails_without_a_word(llava: Path) -> None:
     assert said.errors == {0: "the model failed on this image: AssertionError"}
 
 
-def test_no_memory_left_to_run_it(llava: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    monkeypatch.setattr("discode.backends.local.forward.ModelRunner.run", fail)
-    with pytest.raises(BackendError, match="leaves no memory on cpu to run it"):
-        Local(llava, device="cpu")
-
-
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("shapes differ\nby far")]
+)
 def test_a_model_that_cannot_run_is_no_traceback(
-    llava: Path, monkeypatch: pytest.MonkeyPatch
+    llava: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
-        raise RuntimeError("shapes do not fit\nby far")
+        raise error
 
     monkeypatch.setattr("discode.backends.local.forward.ModelRunner.run", fail)
-    with pytest.raises(
-        BackendError, match=r"llava was loaded but cannot be run: shapes do not fit$"
-    ):
+    with pytest.raises(BackendError, match=r"llava .*(memory|shapes differ$)"):
         Local(llava, device="cpu")

@@ -37,13 +37,11 @@ def test_an_answer_without_a_rating_fails(llava: Path) -> None:
     forced = read_all(Local(llava, device="cpu", read="forced"), PAIRS, FLEUR, FIVE)
     assert mass(forced).max() < 0.1
     assert not forced.errors
-    for read, cure in (("generate", False), ("auto", True)):
+    for read in ("generate", "auto"):
         said = read_all(Local(llava, device="cpu", read=read), PAIRS, FLEUR, FIVE)
         assert list(said.errors) == list(range(len(PAIRS)))
         assert np.isnan(said.answer_logp).all()
-        for reason in said.errors.values():
-            assert reason.startswith("the model did not answer with a rating but with '")
-            assert reason.endswith("; read=forced reads it all the same") == cure
+        assert all("read=forced" in reason for reason in said.errors.values())
 
 
 def test_generate_reads_what_was_written(tmp_path: Path) -> None:

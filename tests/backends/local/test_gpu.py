@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from discode.backends import read_all
+from discode.backends.local import forward
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import packing_error
 from discode.backends.local.gpu import fused
@@ -93,6 +94,22 @@ def test_attention_with_its_softmax_sums(dtype: str, masked: bool) -> None:
     assert torch.allclose(out.double(), scores.softmax(-1) @ v, atol=2e-2)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_products_in_float32(dtype: str) -> None:
+    """Logits near 20 are not rounded to 16 bits, whether torch multiplies that way or not."""
+    linear = torch.nn.Linear(4096, 5000, device="cuda", dtype=getattr(torch, dtype))
+    states = draw(1, 37, 4096).to(linear.weight.dtype)
+    exact = states.double() @ linear.weight.double().T + linear.bias.double()
+    forward._widen_head(linear)
+    for wide in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not wide:
+                patch.setattr(forward, "has_wide_products", lambda _: False)
+            assert torch.allclose(linear(states).double(), exact, rtol=1e-4, atol=1e-4)
+    if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8):
+        assert fused.has_wide_products(linear.weight.dtype)
+
+
 @pytest.mark.parametrize("rows", [1, 37])
 def test_products_of_8_bit_floats(rows: int) -> None:
     linear = torch.nn.Linear(96, 48, device="cuda", dtype=torch.bfloat16)
@@ -125,6 +142,20 @@ def test_fused_against_float64_on_the_cpu(pairs: list[Pair]) -> None:
     assert np.abs(ours - exact).max() < 1e-3
 
 
+def test_one_pass_and_two(backend: Local, pairs: list[Pair]) -> None:
+    runner, few = backend.runner, pairs[::4]
+    assert runner.one_pass
+    once = read(backend, few)
+    runner.one_pass = False
+    twice = read(backend, few)
+    runner.packed, runner.one_pass = False, True
+    plain = read(backend, few)
+    runner.packed = True
+    for packed in (once, twice):
+        apart, allowed = packing_error(runner, packed, plain)
+        assert apart <= allowed
+
+
 @pytest.mark.parametrize("size", [1, 2, 5, None])
 def test_chunk_sizes(backend: Local, pairs: list[Pair], size: int | None) -> None:
     runner = backend.runner
@@ -150,6 +181,7 @@ def test_short_of_memory(
             torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
         return run(tokens, *rest)
 
+    monkeypatch.setattr(runner, "one_pass", False)
     monkeypatch.setattr(runner, "_run_packed", limited)
     halved = read(backend, pairs)
     assert runner.batch_captions is not None

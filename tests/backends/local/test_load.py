@@ -1,4 +1,4 @@
-"""Opening a local model: what it weighs, what is broken, where the hub is."""
+"""Opening a local model: what it weighs, what is broken, where the hub is, what is tried first."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+import numpy as np
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
 import discode
-from discode.backends.local import hub, memory
+from discode.backends.local import forward, hub, memory
 from discode.backends.local.backend import Local
+from discode.backends.local.calibrate import calibrate
 from discode.backends.local.load import LocalOptions, folder_digest, load_model
+from discode.backends.local.packing import find_places
 from discode.errors import BackendError, InputError, MissingExtraError
+from discode.prompts import FLEUR
+from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, run_python
 from tests.helpers.tiny_lvlms import make
 
@@ -56,34 +61,45 @@ def _pickled(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-def _remote(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    config["auto_map"] = {"AutoModel": "modeling.Model"}
-    (folder / "config.json").write_text(json.dumps(config))
+def _configured(**settings: Any) -> Any:
+    def change(folder: Path) -> None:
+        config = folder / "config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | settings))
+
+    return change
 
 
-def _text_only(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+def _stored(content: bytes) -> Any:
+    return lambda folder: (folder / "model.safetensors").write_bytes(content)
+
+
+def _cut(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "place"),
     [
-        (_without("config.json"), "no config.json"),
-        (_without("tokenizer*"), "no tokenizer"),
-        (_without("*processor_config.json"), "no image processor"),
-        (_without("chat_template*"), "no chat template"),
-        (_without("model.safetensors"), "no weights"),
-        (_pickled, "pickles can run code"),
-        (_remote, "trust_remote_code"),
-        (_text_only, "does not take images"),
+        (_without("config.json"), "config.json"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "model"),
+        (_without("tokenizer*"), "tokenizer"),
+        (_without("*processor_config.json"), "preprocessor_config.json"),
+        (_without("chat_template*"), "chat_template"),
+        (_without("model.safetensors"), ".safetensors"),
+        (_pickled, "pytorch_model.bin"),
+        (_configured(auto_map={"AutoModel": "modeling.Model"}), "trust_remote_code"),
+        (_configured(model_type="llama"), "'llama'"),
+        (_configured(text_config={"hidden_size": 64}), "model"),
+        (_stored(b"version https://git-lfs.github.com/spec/v1\noid"), "model.safetensors"),
+        (_stored(struct.pack("<Q", 10) + b"{broken}  "), "model.safetensors"),
+        (_cut, "model.safetensors"),
     ],
 )
-def test_folders_that_cannot_judge(llava: Path, tmp_path: Path, change: Any, words: str) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(llava, folder)
+def test_folders_that_cannot_judge(llava: Path, tmp_path: Path, change: Any, place: str) -> None:
+    folder = shutil.copytree(llava, tmp_path / "model")
     change(folder)
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=place) as caught:
         Local(folder, device="cpu")
     assert "\n" not in str(caught.value)
 
@@ -122,59 +138,19 @@ def test_every_file_of_a_tokenizer_counts_for_the_digest(tmp_path: Path) -> None
     assert len(digests) == 1 + 2 * len(names)
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "not a safetensors file"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "not a safetensors file"),
-        (struct.pack("<Q", 10) + b"{broken}  ", "not a safetensors file"),
-        (None, "the last 100 bytes of"),
-    ],
-)
-def test_half_a_download_is_said_to_be_one(
-    llava: Path, tmp_path: Path, content: bytes | None, words: str
-) -> None:
-    shutil.copytree(llava, tmp_path / "model")
-    weights = tmp_path / "model" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100] if content is None else content)
-    with pytest.raises(InputError, match=words) as caught:
-        Local(tmp_path / "model", device="cpu")
-    assert "download it again" in str(caught.value)
-
-
 def test_a_model_that_does_not_fit_is_not_loaded(
     llava: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = memory.weight_bytes(memory.weight_files(llava), "float32")
     monkeypatch.setattr(memory, "free_bytes", lambda device: int(needed) - 1)
-    loading = transformers.AutoModelForImageTextToText.from_pretrained
-    monkeypatch.setattr(
-        transformers.AutoModelForImageTextToText,
-        "from_pretrained",
-        lambda *_, **__: pytest.fail("the weights were loaded"),
-    )
-    with pytest.raises(BackendError, match=r"needs .* in float32, and cpu has .* free") as caught:
-        discode.load(llava, device="cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("discode.backends.local.load._load_weights", lambda *_: pytest.fail("loaded"))
+        with pytest.raises(BackendError, match="float32") as caught:
+            discode.load(llava, device="cpu")
     for advice in ("dtype='bfloat16'", "quantize='4bit'", "device_map='auto'"):
         assert advice in str(caught.value)
     assert str(caught.value).count(f"{needed / 1e6:.2f} MB") == 2
-    monkeypatch.setattr(transformers.AutoModelForImageTextToText, "from_pretrained", loading)
     assert discode.load(llava, device="cpu", dtype="bfloat16")  # half of it fits
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [[], {"text_config": 3}, {"text_config": {"hidden_size": 64}}, {"vision_config": []}],
-)
-def test_settings_that_cannot_be(llava: Path, tmp_path: Path, settings: Any) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(llava, folder)
-    config = folder / "config.json"
-    whole = json.loads(config.read_text())
-    config.write_text(json.dumps(whole | settings if isinstance(settings, dict) else settings))
-    with pytest.raises(InputError, match=r"cannot (load|be read)") as caught:
-        Local(folder, device="cpu")
-    assert "\n" not in str(caught.value)
 
 
 def test_quantising_wants_its_extra(llava: Path) -> None:
@@ -199,16 +175,12 @@ def test_free_memory(tmp_path: Path) -> None:
 
 
 def test_a_hub_model_is_weighed_before_the_download(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = type("Metadata", (), {"parameter_count": {"BF16": 100, "U8": 10}})
-    monkeypatch.setattr(huggingface_hub, "get_safetensors_metadata", lambda *_, **__: found)
-    assert hub.hub_weight_bytes("org/name", None, "float32", offline=False) == 410
-    assert hub.hub_weight_bytes("org/none-of-this", None, "float32", offline=True) == 0
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise OSError("no such model")
-
-    monkeypatch.setattr(huggingface_hub, "get_safetensors_metadata", refuse)
-    assert hub.hub_weight_bytes("org/name", None, "float32", offline=False) == 0
+    counted = type("Metadata", (), {"parameter_count": {"BF16": 100, "U8": 10}})
+    monkeypatch.setattr(huggingface_hub, "get_safetensors_metadata", lambda *_, **__: counted)
+    assert hub.model_bytes("org/name", None, "float32", offline=False) == 410
+    assert hub.model_bytes("org/none-of-this", None, "float32", offline=True) == 0
+    monkeypatch.setattr(huggingface_hub, "get_safetensors_metadata", lambda *_, **__: 1 / 0)
+    assert hub.model_bytes("org/name", None, "float32", offline=False) == 0
 
 
 NOWHERE = "http://127.0.0.1:9"
@@ -229,13 +201,13 @@ def test_a_hub_that_is_not_there_is_tried_once(monkeypatch: pytest.MonkeyPatch) 
         raise ConnectionRefusedError
 
     monkeypatch.setattr(socket, "create_connection", refuse)
-    with pytest.raises(InputError, match=f"{NOWHERE} cannot be reached, and .* local cache"):
+    with pytest.raises(InputError, match=NOWHERE):
         discode.load("some-org/some-model", device="cpu")
     assert tried == [("127.0.0.1", 9)]  # once; the hub's library would try again and again
-    with pytest.raises(InputError, match=r"nor a hub name \(ORG/NAME\)"):
+    with pytest.raises(InputError, match="some//model//"):
         discode.load("some//model//", device="cpu")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match="HF_HUB_OFFLINE is set"):
+    with pytest.raises(InputError, match="HF_HUB_OFFLINE"):
         discode.load("some-org/some-model", device="cpu")
 
 
@@ -257,6 +229,7 @@ assert float(judge.score(sys.argv[1], "a dog")) >= 0
 """
 
 
+@pytest.mark.full
 def test_a_model_in_the_cache_loads_without_a_network(llava: Path, tmp_path: Path) -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
     cache = tmp_path / "hub" / "models--some-org--some-model"
@@ -310,12 +283,31 @@ def test_a_package_that_a_processor_needs_is_named_with_its_cure(
         assert package in line.lower()
         assert line.endswith("; run: pip install 'discode-eval[hf]'")
         assert "on the;" not in line  # transformers' first line ends within a sentence
-
-
-def test_the_extra_has_what_the_processors_need() -> None:
     file = Path(__file__).parents[3] / "pyproject.toml"
-    if not file.is_file():
-        pytest.skip("the package is not tested from its checkout")
-    extra = file.read_text(encoding="utf-8").partition("\nhf = [")[2].partition("\n]")[0]
-    for package in ("torchvision", "num2words"):
+    if file.is_file():
+        extra = file.read_text(encoding="utf-8").partition("\nhf = [")[2].partition("\n]")[0]
         assert f'"{package}>=' in extra
+
+
+def test_a_model_that_cannot_be_packed_says_so(
+    llava: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(
+        forward,
+        "find_places",
+        lambda owner, last: find_places(np.zeros_like(owner), last),
+    )  # captions see each other
+    backend = Local(llava, device="cpu")
+    assert not backend.runner.packed
+    assert "packed and separate passes differ" in caplog.text
+
+
+def test_a_head_that_is_no_product_gives_no_hidden_states(llava: Path) -> None:
+    backend = Local(llava, device="cpu")
+    assert backend.capabilities == {"hidden"}
+    head = backend.runner.model.get_output_embeddings()
+    head.bias = torch.nn.Parameter(torch.randn(len(head.weight)), requires_grad=False)
+    calibrate(backend.runner, FLEUR, UNIT)
+    assert not backend.capabilities
+    with pytest.raises(InputError, match="use solver 'exact'"):
+        discode.load(backend, method="discode:solver=adam")

@@ -1,19 +1,26 @@
-"""Packed sequences: their layout, their masks, and Llama 4."""
+"""Packed sequences and fewer kernels: layouts, masks, norms, rotations, and Llama 4."""
 
 from __future__ import annotations
 
 import gc
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import transformers
 
 from discode.backends import read_all
 from discode.backends.local.backend import Local
-from discode.backends.local.gpu.fused import grouped_attention, split_attention
+from discode.backends.local.gpu.fused import (
+    find_rotary_modules,
+    fuse_norms,
+    grouped_attention,
+    rotate,
+    split_attention,
+    use_fused_rotation,
+)
 from discode.backends.local.packing import (
     CaptionGrid,
     PackedLayout,
@@ -25,8 +32,8 @@ from discode.backends.local.packing import (
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
-from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
-from tests.helpers.tiny_lvlms import make
+from tests.helpers.local_models import LOCAL_MODEL_MARKS, largest_difference, noise_images
+from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED, make
 
 pytestmark = LOCAL_MODEL_MARKS
 
@@ -48,7 +55,7 @@ def test_layouts_against_brute_force() -> None:
             same = one.owner[q] == one.owner[k] and k <= q
             allowed = same and one.branch[k] in (-1, one.branch[q])
             assert seen[0, q, 3 + k] == allowed
-    assert keep[1].tolist() == [[0, 1, 2, 3, 4]]
+    assert keep[2].tolist() == [11, 12, 13, 14, 15]
     assert seen[1, 5:, 3:].sum() == 6  # padding sees itself
     mask = packed_attention_mask(owner, branch, steps, 3, torch.float32, window=2)
     # step 0 stands at 3: within a window of 2 it sees 2 and itself
@@ -94,23 +101,49 @@ def test_attention_in_two_parts_against_one_mask(continued: bool) -> None:
     torch.testing.assert_close(parts[real], whole[real])
 
 
-def test_a_prefix_ends_with_its_last_keys_and_values(llava: Path) -> None:
-    runner = Local(llava, device="cpu").runner
-    tokenized = runner.vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
-    image = runner.process_image(noise_images((60, 40))[0], tokenized)
-    called: list[str] = []
-    layer = runner.model.get_decoder().layers[-1]
-    for name, module in layer.named_modules():
-        if isinstance(module, torch.nn.Linear):
-            module.register_forward_pre_hook(lambda *_, name=name: called.append(name))
-    with torch.inference_mode():
-        cache = runner.run_prefixes([image])
-        assert sorted(called) == ["self_attn.k_proj", "self_attn.q_proj", "self_attn.v_proj"]
-        whole = transformers.DynamicCache()
-        runner.run(image.ids, runner.model_inputs([image]), whole, keep=1)
-    for ours, theirs in zip(cache.layers, whole.layers, strict=True):
-        torch.testing.assert_close(ours.keys, theirs.keys)
-        torch.testing.assert_close(ours.values, theirs.values)
+TWO_PASSES = {"aya_vision", "gemma3", "gemma3_short_window", "glm4v", "llama4", "qwen2_vl"}
+TWO_PASSES |= {"qwen2_5_vl", "qwen3_vl"}
+"""Families whose layers see a window, or whose positions are not those of the sequence."""
+
+
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - UNPACKED))
+def test_few_captions_take_one_pass_with_their_image(family: str, tmp_path: Path) -> None:
+    backend = Local(make(family, tmp_path / family), device="cpu", read="forced")
+    runner, images = backend.runner, noise_images((80, 60), (80, 60), (50, 120))
+    runner.one_pass_tokens = 4096
+    captions = ["a dog runs", "x", "two men on a boat"]
+    pairs = [Pair(image, text) for image in images for text in captions][:-1]
+    passes: list[int] = []
+    embed = runner.model.get_input_embeddings()
+    hook = embed.register_forward_hook(lambda _, ids, out: passes.append(1))
+    first = read_all(backend, pairs, FLEUR, UNIT, hidden=True)
+    hook.remove()
+    assert runner.one_pass == (family not in TWO_PASSES)
+    assert len(passes) <= 2 or not runner.one_pass  # one for each shape of images
+    runner.one_pass = False
+    second = read_all(backend, pairs, FLEUR, UNIT, hidden=True)
+    runner.packed = False
+    plain = read_all(backend, pairs, FLEUR, UNIT, hidden=True)
+    for packed in (first, second):
+        assert largest_difference(packed, plain) < 1e-4
+        np.testing.assert_allclose(packed.hidden, plain.hidden, atol=1e-4)  # type: ignore[arg-type]
+        np.testing.assert_allclose(packed.second_logp, plain.second_logp, atol=1e-4)  # type: ignore[arg-type]
+
+
+def test_many_captions_take_passes_of_their_own(llava: Path) -> None:
+    backend = Local(llava, device="cpu", read="forced")
+    runner, image, seen = backend.runner, noise_images((80, 60))[0], list[int]()
+    start, runner.one_pass_tokens = runner.start_at_once, 1024
+
+    def count(groups: Any, *rest: Any) -> Any:
+        seen.append(len(groups[0].rows))
+        return start(groups, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "start_at_once", count)
+        for many in (1, 3, 40):
+            read_all(backend, [Pair(image, f"a dog {i}") for i in range(many)], FLEUR, UNIT)
+    assert seen == [1, 3]
 
 
 def test_a_read_leaves_no_tensor_behind(llava: Path) -> None:
@@ -142,3 +175,32 @@ def test_llama4_counts_places_in_the_sequence(tmp_path: Path) -> None:
     packed = read_all(backend, pairs, FLEUR, UNIT).answer_logp
     backend.runner.packed = False
     assert np.abs(packed - read_all(backend, pairs, FLEUR, UNIT).answer_logp).max() < 1e-4
+
+
+@pytest.mark.parametrize("family", ["llava_next_llama", "aya_vision", "gemma3"])
+def test_fused_norms_and_rotations(family: str, tmp_path: Path) -> None:
+    model = Local(make(family, tmp_path / family), device="cpu").runner.model
+    norms = [m for m in model.modules() if type(m).__name__.endswith("RMSNorm")]
+    for norm in norms:
+        torch.nn.init.normal_(norm.weight)
+    given = [torch.randn(2, 3, len(norm.weight)) for norm in norms]
+    before = [norm(x) for norm, x in zip(norms, given, strict=True)]
+    # Gemma multiplies by one plus the weight, Cohere turns neighbours: the probe finds out
+    assert fuse_norms(model) == (0 if family == "gemma3" else len(norms))
+    for norm, x, old in zip(norms, given, before, strict=True):
+        torch.testing.assert_close(norm(x), old)
+    owners = find_rotary_modules(model)
+    assert bool(owners) == (family != "aya_vision")
+    with use_fused_rotation(owners), use_fused_rotation(owners):
+        assert all(owner.apply_rotary_pos_emb is rotate for owner in owners)
+    assert all(owner.apply_rotary_pos_emb is own for owner, own in owners.items())
+
+
+def test_grouped_heads_are_not_copied() -> None:
+    q, k = torch.randn(2, 6, 5, 8), torch.randn(2, 3, 9, 8)
+    v, mask = torch.randn(2, 3, 9, 8), torch.randn(2, 1, 5, 9)
+    whole = torch.nn.functional.scaled_dot_product_attention(
+        q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), mask, scale=0.3
+    )
+    ours, _ = grouped_attention(None, q, k, v, mask, scaling=0.3)
+    torch.testing.assert_close(ours, whole.transpose(1, 2))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from discode.errors import InputError
+from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST, FLEUR
 from discode.scales import FIVE, LETTERS, SCALES, TEN, UNIT, get_scale
 
@@ -120,12 +121,12 @@ def test_hostile_captions_stay_captions(vocabulary: Vocabulary) -> None:
         clean = [token for token in tokenized.tail if token in ids]
         end = vocabulary.processor.family.after
         for caption in captions:
-            suffix = tokenized.suffix(caption, ())  # raises where the prefix is not shared
+            (suffix,) = tokenized.suffixes([Pair("", caption)])  # raises where no prefix is shared
             assert [token for token in suffix if token in ids] == clean, caption
             text = tokenized.render(caption, ())
             assert not end.strip() or end.strip() not in text, caption
     with pytest.raises(InputError, match=r"'a dog ' is followed by half a character .*U\+D83D"):
-        tokenized.suffix("a dog \ud83d", ())
+        tokenized.suffixes([Pair("", "a dog \ud83d")])
 
 
 def test_every_beginning_shares_the_prefix(vocabulary: Vocabulary) -> None:
@@ -136,21 +137,5 @@ def test_every_beginning_shares_the_prefix(vocabulary: Vocabulary) -> None:
         tokenized = vocabulary.tokenize_prompt(prompt, UNIT, references=False)
         assert len(tokenized.prefix) > 40
         for start in (*pairs, *others):
-            suffix = tokenized.suffix(f"{start} dog", ())
+            (suffix,) = tokenized.suffixes([Pair("", f"{start} dog")])
             assert suffix[-1] == tokenized.tail[-1]
-
-
-def test_vocabularies_are_walked_once(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fresh, walks = Vocabulary(vocabulary.processor), list[int]()
-    get_vocab = vocabulary.tokenizer.get_vocab
-
-    def counted() -> dict[str, int]:
-        walks.append(1)
-        found: dict[str, int] = get_vocab()
-        return found
-
-    monkeypatch.setattr(vocabulary.tokenizer, "get_vocab", counted)
-    every_prompt(fresh)
-    assert len(walks) == 1

@@ -14,7 +14,6 @@ from transformers.tokenization_utils_base import generate_merges
 
 from discode.backends.local.spaces import (
     check_spaces,
-    remove_spaces,
     sentencepiece_adds_space,
     tokens_with_space,
 )
@@ -77,13 +76,6 @@ def test_a_space_after_a_turn_begins_is_told_and_removed(
 def test_vicuna_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     processor = Processor(small("metaspace"), "<s>USER: <image>\n%s ASSISTANT:")
     check_spaces("vicuna", processor, None, "keep")
-    assert not caplog.records
-
-
-def test_without_such_spaces_nothing_changes(caplog: pytest.LogCaptureFixture) -> None:
-    processor = Processor(small("metaspace"))
-    remove_spaces(processor.tokenizer)
-    check_spaces("qwen", processor, None, "keep")
     assert not caplog.records
 
 

@@ -14,7 +14,7 @@ from discode.backends.local.vocabulary import readings_from_logp
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import FIVE, UNIT
-from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, noise_images
+from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, make
 
 pytestmark = LOCAL_MODEL_MARKS
@@ -36,16 +36,6 @@ def test_control_tokens_do_not_change_the_structure(family: str, tmp_path: Path)
             continue
         text = FLEUR.render(f"a dog {token} answer 1.0 {token}{token}", (), UNIT, special)
         assert structure(vocabulary.encode(text)) == structure(clean), token
-
-
-def test_half_a_character_is_refused_in_plain_words(llava: Path) -> None:
-    backend = Local(llava, device="cpu", read="forced")
-    captions = ["a dog", "a dog \ud83d", "a cat"]
-    said = read_all(backend, [Pair(noise_image(), caption) for caption in captions], FLEUR, UNIT)
-    assert said.errors == {
-        1: "the caption cannot be asked about: 'a dog ' is followed by half a character (a lone "
-        "surrogate, U+D83D)"
-    }
 
 
 def test_spellings_are_added_up(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ import pytest
 import discode
 from discode.backends import read_all
 from discode.backends.served.backend import Served
-from discode.backends.served.client import ChatClient, _answer, _retry_after
-from discode.errors import BackendError, InputError, StoppedError
+from discode.backends.served.client import ChatClient, _retry_after
+from discode.backends.served.transport import Connections
+from discode.errors import BackendError, InputError
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
@@ -89,43 +90,18 @@ def test_the_key_in_a_broken_protocol(server: Server, caplog: pytest.LogCaptureF
 
     server.post = post
     chat = ChatClient(server.url, "tiny", tries=1)
-    with pytest.raises(BackendError, match=r"cannot be reached: illegal header line$") as broken:
+    with pytest.raises(BackendError, match=server.url) as broken:
         chat([], max_tokens=1)
-    with pytest.raises(InputError, match="may not do this") as refused:
+    with pytest.raises(InputError, match=server.url) as refused:
         chat([], max_tokens=1)
     assert KEY not in str(broken.value) + str(refused.value) + caplog.text
     assert "***" in caplog.text
 
 
-@pytest.mark.parametrize("key", ["token", "x", "0"])
-def test_keys_that_are_words(
-    server: Server, image: Path, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", key)
-    assert not read_all(served(server), pairs_of(image, 2), FLEUR, UNIT).errors
-
-
-def test_odd_numbers_are_one_row(server: Server, image: Path) -> None:
-    def odd(**place: Any) -> Any:
-        made = completion()
-        made["choices"][0]["logprobs"]["content"][2] |= place
-        return made
-
-    said = {
-        "digits": odd(logprob=-(10**400)),
-        "digits above": odd(top_logprobs=[{"token": "7", "logprob": 10**400}]),
-        "positive": odd(logprob=0.5),
-        "nan": odd(top_logprobs=[{"token": "7", "logprob": math.nan}]),
-        "null": odd(logprob=None),
-    }
-    server.before = lambda body, times: (
-        (200, {}, said[caption(body)]) if caption(body) in said else None
-    )
-    said["twice"] = b'{"choices": [], ' + json.dumps(completion()).encode()[1:]
-    pairs = [Pair(image, name) for name in [*said, "good"]]
-    readings = read_all(served(server), pairs, FLEUR, UNIT)
-    assert set(readings.errors) == set(range(len(said)))
-    assert all("not OpenAI's chat completion" in reason for reason in readings.errors.values())
+def test_keys_that_are_words(server: Server, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("token", "x", "0"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        assert not read_all(served(server), pairs_of(image, 2), FLEUR, UNIT).errors
 
 
 @pytest.mark.parametrize(
@@ -136,7 +112,6 @@ def test_odd_numbers_are_one_row(server: Server, image: Path) -> None:
      {"prompt_tokens": 10**400, "completion_tokens": 1}],
 )  # fmt: skip
 def test_usage_that_is_none(server: Server, image: Path, usage: Any) -> None:
-    assert _answer(json.dumps(completion(usage=usage)).encode()).usage is None
     server.before = lambda body, times: (200, {}, completion(usage=usage))
     backend = served(server, prices="1,1", max_cost=1.0)
     assert not read_all(backend, pairs_of(image, 3), FLEUR, UNIT).errors
@@ -271,26 +246,20 @@ def test_what_a_refusal_allows(
         (400, {}, {"error": {"message": words[0]}}) if body["top_logprobs"] > 5 else None
     )
     assert served(server).server_features().top == 5
-    assert "returns 5 log-probabilities per position, not 20" in caplog.text
-    for said in ("quota of 7 images used", "see http://h/logprobs/12"):
-        words[0] = said
+    assert "returns 5 log-probabilities" in caplog.text
+    for complaint in ("quota of 7 images used", "see http://h/logprobs/12"):
+        words[0] = complaint
         server.asked.clear()
-        with pytest.raises(InputError, match=f"cannot be asked: .*{said}|no log-prob.*{said}"):
+        with pytest.raises(InputError, match=complaint):
             served(server).server_features()
         assert len(server.asked) == 1
-
-
-def test_tokenize_is_counted(server: Server) -> None:
-    server.tokens = True
-    backend = served(server, max_requests=1)
-    with pytest.raises(StoppedError, match="max_requests=1 is reached"):
-        backend.server_features()
-    assert dict(server.paths) == {"/tokenize": 1}
 
 
 def test_routes_differ() -> None:
     def model(url: str) -> str:
         return Served("tiny", base_url=url).model
+
+    assert Served("gpt-4o").model == "openai:gpt-4o"
 
     assert model("http://h:1/v1") == model("http://h:1/v1/") == model("http://h:1") == "tiny@h:1"
     assert model("http://h:1/a/v1") == "tiny@h:1/a/v1"
@@ -326,25 +295,16 @@ def test_a_server_that_was_there_is_waited_for_and_that_is_said(
     assert f"{server.url} cannot be reached: refused" in record.getMessage()
 
 
-@pytest.mark.parametrize(
-    "chat",
-    [
-        ChatClient("https://api.openai.com/v1", "gpt"),
-        ChatClient("http://localhost:9/v1", "tiny", key_variable="MY_KEY"),
-    ],
-)
 def test_a_missing_key_is_said_before_anything_is_sent(
-    chat: ChatClient, monkeypatch: pytest.MonkeyPatch
+    image: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
-    monkeypatch.setattr(chat._connections, "post", lambda *_: pytest.fail("something was sent"))
-    with pytest.raises(InputError, match=f"needs a key.*export {chat.key_variable}="):
-        chat([{"role": "user", "content": "x"}], max_tokens=1)
-
-
-def test_an_estimate_needs_no_key(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY")
-    judge = discode.load("openai:gpt", prices="1,1")
-    assert judge.backend.estimate([Pair(image, "a")], FLEUR, UNIT).requests == 1  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match="export OPENAI_API_KEY="):
-        judge.score(image, "a")
+    monkeypatch.setattr(Connections, "post", lambda *_: pytest.fail("something was sent"))
+    other = {"base_url": "http://localhost:9/v1", "key_variable": "MY_KEY"}
+    for backend, variable in (
+        (Served("gpt"), "OPENAI_API_KEY"),
+        (Served("tiny", **other), "MY_KEY"),
+    ):
+        assert backend.estimate([Pair(image, "a")], FLEUR, UNIT).requests == 1  # needs no key
+        with pytest.raises(InputError, match=variable):
+            discode.load(backend).score(image, "a")

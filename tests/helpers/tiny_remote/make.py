@@ -25,7 +25,7 @@ def cogvlm(folder: Path) -> Any:
     tok = llama3_tokenizer("")
     tok.chat_template = None
     tok.save_pretrained(folder)
-    settings: dict[str, Any] = {"vocab_size": len(tok), "hidden_size": 32, "num_hidden_layers": 2}
+    settings: dict[str, Any] = {"vocab_size": len(tok)}
     auto = {"AutoConfig": "CogVLMConfig", "AutoModelForCausalLM": "CogVLMForCausalLM"}
     _settings(folder, "modeling_cogvlm", "CogVLMForCausalLM", auto, settings)
     return CogVLMForCausalLM(CogVLMConfig(**settings))

@@ -19,20 +19,10 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 class CogVLMConfig(PretrainedConfig):  # type: ignore[misc]
     _auto_class = "AutoConfig"
 
-    def __init__(
-        self,
-        vocab_size: int = 512,
-        hidden_size: int = 32,
-        num_hidden_layers: int = 2,
-        num_attention_heads: int = 2,
-        vision_config: dict[str, int] | None = None,
-        template_version: str = "chat",
-        **more: Any,
-    ) -> None:
-        self.vocab_size, self.hidden_size = vocab_size, hidden_size
-        self.num_hidden_layers, self.num_attention_heads = num_hidden_layers, num_attention_heads
-        self.vision_config = vision_config or {"image_size": 16, "patch_size": 4}
-        self.template_version = template_version
+    def __init__(self, vocab_size: int = 512, **more: Any) -> None:
+        self.vocab_size, self.hidden_size = vocab_size, 32
+        self.num_hidden_layers = self.num_attention_heads = 2
+        self.vision_config = {"image_size": 16, "patch_size": 4}
         super().__init__(**more)
 
 
@@ -204,7 +194,7 @@ class CogVLMForCausalLM(CogVLMPreTrainedModel):
         images: list[Any] | None = None,
         template_version: str | None = None,
     ) -> dict[str, Any]:
-        assert (template_version or self.config.template_version) == "chat"
+        assert template_version == "chat"
         assert not history
         text = tokenizer.encode(f"Question: {query} Answer:", add_special_tokens=False)
         ids, count, pixels = [tokenizer.bos_token_id], 0, None

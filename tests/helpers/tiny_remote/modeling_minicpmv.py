@@ -70,21 +70,3 @@ class MiniCPMV(Qwen2PreTrainedModel):  # type: ignore[misc]
     def forward(self, data: dict[str, Any], **more: Any) -> Any:
         embedded, _ = self.get_vllm_embedding(data)
         return self.llm(inputs_embeds=embedded, position_ids=data["position_ids"], **more)
-
-    def chat(
-        self, image: Any, msgs: list[dict[str, Any]], tokenizer: Any, processor: Any, **more: Any
-    ) -> Any:
-        """As the real one up to the text: what its language model's ``generate`` returns."""
-        assert image is None
-        images = [part for part in msgs[0]["content"] if not isinstance(part, str)]
-        parts = [x if isinstance(x, str) else "(<image>./</image>)" for x in msgs[0]["content"]]
-        prompt = processor.tokenizer.apply_chat_template(
-            [{"role": "user", "content": "\n".join(parts)}],
-            tokenize=False,
-            add_generation_prompt=True,
-        )
-        inputs = processor([prompt], [images], return_tensors="pt", max_length=8192)
-        embedded, _ = self.get_vllm_embedding(inputs)
-        return self.llm.generate(
-            inputs_embeds=embedded, attention_mask=inputs["attention_mask"], pad_token_id=0, **more
-        )

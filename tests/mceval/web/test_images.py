@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import itertools
 import shutil
 import threading
 from pathlib import Path
@@ -14,21 +13,18 @@ import pytest
 from PIL import Image as Pillow
 from sqlalchemy import select
 
-from discode.errors import HttpError
 from discode.images import open_image
 from mceval.copies import copies_folder
 from mceval.database import Database
 from mceval.intake import DomainSource, add_gold, add_images, difference_hash
-from mceval.people import invite
 from mceval.rules import Rules
 from mceval.tables import Image
 from mceval.web.images import CampaignImages
-from tests.helpers.annotating import Worker, images_in, kind, make_campaign, running
+from tests.helpers.campaigns import at_once, scalars
 
 
 def rows(db: Database) -> list[Image]:
-    with db.read() as session:
-        return list(session.scalars(select(Image).order_by(Image.id)).all())
+    return list(scalars(db, select(Image).order_by(Image.id)))
 
 
 def frames(seed: int) -> list[Pillow.Image]:
@@ -127,57 +123,13 @@ def test_an_older_campaign_decodes_a_large_image_once(
     got: list[str] = []
     begin = threading.Barrier(6)
 
-    def ask() -> None:
+    def look(_: int) -> None:
         begin.wait()
         got.append(hashlib.sha256(images.by_id(row.id).data).hexdigest())
 
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(look, range(6))
     assert len(decoded) == 1
     assert len(got) == 6
     assert len(set(got)) == 1
     assert CampaignImages(sqlite).by_id(row.id).media_type == "image/png"
     assert len(decoded) == 1, "nor does the next server"
-
-
-def test_missing_images_are_told(sqlite: Database, tmp_path: Path) -> None:
-    made = images_in(tmp_path / "in", {"a": 4})
-    make_campaign(sqlite, made, 2, gold=1)
-    images = CampaignImages(sqlite)
-    assert images.missing() == []
-    made["a"][2].unlink()
-    made["a"][3].unlink()
-    made["a"][3].mkdir()
-    assert images.missing() == ["a/2.png", "a/3.png"]
-    (row,) = [row for row in rows(sqlite) if row.source == "a/2.png"]
-    with pytest.raises(HttpError, match="cannot be read"):
-        images.by_id(row.id)
-    (tmp_path / "elsewhere").mkdir()
-    moved = CampaignImages(sqlite, tmp_path / "elsewhere")
-    assert len(moved.missing()) == 5
-
-
-def test_reports_that_images_do_not_load_discard_none(sqlite: Database, tmp_path: Path) -> None:
-    """Everybody whose page shows no image reports it, and the campaign goes on."""
-    made = images_in(tmp_path / "in", {"a": 3})
-    make_campaign(sqlite, made, 3)
-    away = [path.rename(path.with_suffix(".away")) for path in made["a"]]
-    later = [0.0]
-    clock = itertools.count(1000.0).__next__
-    with running(sqlite, clock=lambda: clock() + later[0]) as where:
-        people = [Worker(where, one) for one in invite(sqlite, ["A", "B", "C"], "comparer", 0.0)]
-        for worker in people:
-            page = worker.join()
-            while kind(page) == "compare":
-                worker.post("/task", page, side="left")
-                page = worker.post("/flag", page, reason="The image does not load")
-        states = {row.state for row in rows(sqlite)}
-        assert states == {"active"}, "none discarded, and no answer was taken"
-        for path in away:
-            path.rename(path.with_suffix(".png"))
-        assert kind(people[0].http.get("/task")) == "wait", "there is nothing else for them"
-        later[0] = 3600.0
-        assert [worker.work() for worker in people] == [3, 3, 3], "and nobody is used up by it"

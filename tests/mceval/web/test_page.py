@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mceval.database import Database
-from mceval.guide import DEFINITIONS
 from mceval.people import invite
-from mceval.rules import Rules
-from mceval.tables import Answer, Candidate, Image, Pass, PassVoid, Person, Slot, Void
+from mceval.tables import Answer, Candidate, Person, Refusal, Void
 from tests.helpers.annotating import EVIL, images_in, make_campaign, running
+from tests.helpers.campaigns import scalar, scalars
 from tests.helpers.chromium import Tabs, chromium, ready, wait_until
 
 pytestmark = pytest.mark.slow
@@ -28,7 +26,6 @@ PHONE: dict[str, Any] = {
     "is_mobile": True,
 }
 SIDEWAYS = PHONE | {"viewport": {"width": 844, "height": 390}}
-TABLET = PHONE | {"viewport": {"width": 820, "height": 1180}}
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +58,7 @@ class Site(Tabs):
         return page
 
     def count(self, table: Any) -> int:
-        with self.db.read() as session:
-            return session.scalar(select(func.count()).select_from(table)) or 0
+        return scalar(self.db, select(func.count()).select_from(table)) or 0
 
 
 @pytest.fixture
@@ -97,10 +93,9 @@ def test_comparing_by_keyboard(site: Site) -> None:
     assert captions(page) == first
     page.keyboard.press("2")
     done(page, 1)
-    with site.db.read() as session:
-        rows = session.scalars(select(Answer).order_by(Answer.id)).all()
-        assert rows[0].choice != rows[1].choice
-        assert session.scalars(select(Void.answer_id)).all() == [rows[0].id]
+    rows = scalars(site.db, select(Answer).order_by(Answer.id))
+    assert rows[0].choice != rows[1].choice
+    assert scalars(site.db, select(Void.answer_id)) == [rows[0].id]
     page.keyboard.press("s")
     wait_until(page, "document.activeElement.value === 'I cannot tell which is better'")
     page.keyboard.press("1")  # not an answer while a reason is picked
@@ -114,8 +109,7 @@ def test_comparing_by_keyboard(site: Site) -> None:
     with page.expect_navigation():
         page.keyboard.press("Enter")
     assert captions(page) != before
-    with site.db.read() as session:
-        assert session.scalars(select(Pass.reason)).all() == ["Other: 1 u s: <i>blurred</i>"]
+    assert scalars(site.db, select(Refusal.reason)) == ["Other: 1 u s: <i>blurred</i>"]
 
 
 def test_looking_closely(site: Site) -> None:
@@ -157,8 +151,7 @@ def test_revising_with_the_changes_shown(site: Site) -> None:
     area.fill("a caption\nof my own")
     page.keyboard.press("Control+Enter")
     done(page, 1)
-    with site.db.read() as session:
-        assert session.scalars(select(Answer.text)).all() == ["a caption of my own"]
+    assert scalars(site.db, select(Answer.text)) == ["a caption of my own"]
 
 
 def test_a_double_click_or_key_answers_once(browser: Any, sqlite: Database, tmp_path: Path) -> None:
@@ -181,13 +174,6 @@ def test_a_double_click_or_key_answers_once(browser: Any, sqlite: Database, tmp_
         page.locator("#undo button").dblclick()
         done(page, 2)
         assert site.count(Void) == 1
-        plain = site.visit("comparer", "Bob", java_script_enabled=False)
-        plain.wait_for_timeout(900)
-        plain.locator("#choice [data-key]").first.click()
-        plain.locator("#choice [data-key]").first.click()
-        plain.get_by_role("alert").wait_for()
-        assert site.count(Answer) == 4, "the server refuses the second one"
-        site.complaints.clear()  # of the 400
         site.close()
 
 
@@ -265,29 +251,6 @@ def test_both_captions_come_before_both_buttons(site: Site) -> None:
     done(page, 1)
 
 
-def test_a_phone_on_its_side_and_a_tablet_have_two_columns(site: Site) -> None:
-    lengthen(site.db, 12)
-    page = site.visit("comparer", **SIDEWAYS)
-    image, caption = box(page, "#image"), box(page, ".caption")
-    assert image["x"] + image["width"] <= caption["x"]
-    assert image["y"] + image["height"] <= 390
-    page.evaluate("scrollBy(0, 300)")
-    assert 0 <= box(page, "#image")["y"] < 30, "the image stays"
-    page = site.visit("comparer", **TABLET)
-    left, right = box(page, ".caption"), box(page, ".caption", 1)
-    assert left["y"] == right["y"]
-    assert left["x"] + left["width"] <= right["x"]
-    for options in ({}, SIDEWAYS):
-        page = site.visit("reviser", **options)
-        for _ in range(2):  # without and with the word on what was done
-            image, text = box(page, "#image"), box(page, "#text")
-            assert image["x"] + image["width"] <= text["x"]
-            assert image["y"] < text["y"]
-            page.get_by_label("Improve this caption").fill("a caption of my own")
-            page.get_by_role("button", name="Send my version").click()
-            page.locator("#undo").wait_for()
-
-
 def test_a_page_without_its_image_takes_no_answer(site: Site) -> None:
     page = site.visit("comparer")
     lost = page.context
@@ -314,95 +277,6 @@ def test_a_page_without_its_image_takes_no_answer(site: Site) -> None:
     wanted = "Failed to load resource: net::ERR_FAILED"
     assert set(site.complaints) == {wanted}
     site.complaints.clear()
-
-
-def test_what_was_done_is_said_and_can_be_undone(site: Site) -> None:
-    page = site.visit("comparer")
-    assert page.locator("#undo").count() == 0, "nothing to undo"
-    first = captions(page)
-    page.keyboard.press("2")
-    page.get_by_role("status").filter(has_text="Saved: caption 2 is better").wait_for()
-    second = captions(page)
-    page.keyboard.press("f")
-    page.get_by_role("radio", name="A caption is offensive").check()
-    page.get_by_role("button", name="Flag", exact=True).click()
-    page.get_by_role("status").filter(has_text="Flagged: A caption is offensive").wait_for()
-    ready(page)
-    with page.expect_navigation():
-        page.keyboard.press("u")
-    assert captions(page) == second, "U after a flag undoes the flag, and not the answer before it"
-    with site.db.read() as session:
-        assert session.scalars(select(PassVoid.reason)).all() == ["undo"]
-        assert session.scalars(select(Void.answer_id)).all() == []
-    page.get_by_role("status").filter(has_text="Saved: caption 2 is better").wait_for()
-    page.get_by_role("button", name="Undo").click()
-    done(page, 0)
-    assert captions(page) == first
-
-
-def test_every_sheet_can_be_cancelled(site: Site) -> None:
-    page = site.visit("comparer", **PHONE)
-    for name in ("skip", "flag"):
-        page.locator(f"#{name} summary").tap()
-        page.locator(f"#{name} input[type=radio]").first.check()
-        page.locator(f"#{name}").get_by_text("Cancel").tap()
-        assert page.locator(f"#{name}[open]").count() == 0
-        assert page.locator(f"#{name} input:checked").count() == 0
-    page.goto(site.url + "/pause")
-    for name in ("withdraw", "sign-out"):
-        page.locator(f"#{name} summary").tap()
-        page.locator(f"#{name}").get_by_text("Cancel").tap()
-        assert page.locator(f"#{name}[open]").count() == 0
-    assert site.count(Pass) == 0
-
-
-def test_signing_out_may_end_the_invitation(site: Site) -> None:
-    (one,) = invite(site.db, ["Ada"], "comparer", 0.0)
-    for ends in (False, True):
-        page = site.open(f"/join/{one.token}")
-        page.get_by_role("button", name="Come in").click()
-        page.wait_for_url("**/guide")
-        page.locator("#sign-out summary").click()
-        if ends:
-            page.get_by_label("End the invitation, too").check()
-        page.get_by_role("button", name="Sign out").click()
-        page.get_by_text("open the link of your invitation").wait_for()
-    assert page.goto(f"{site.url}/join/{one.token}").status == 404
-    site.complaints.clear()  # of the 404
-
-
-def test_looking_at_a_revision(browser: Any, sqlite: Database, tmp_path: Path) -> None:
-    """Its changes are shown, and it is accepted by a key."""
-    rules = Rules(people=1, second_look=True)
-    make_campaign(sqlite, images_in(tmp_path, {"photo": 1}), 1, rules=rules)
-    with running(sqlite) as url:
-        site = Site(browser, sqlite, url)
-        page = site.visit("reviser", "Ada")
-        given = page.get_by_label("Improve this caption").input_value()
-        page.get_by_label("Improve this caption").fill(f"{given} at night")
-        page.keyboard.press("Control+Enter")
-        done(page, 1)
-        page = site.visit("reviser", "Bob", **PHONE)
-        assert captions(page) == [f"{given} at night"]
-        assert page.locator("#diff ins").inner_text() == "at night"
-        assert page.locator("#diff del").count() == 0
-        page.get_by_role("button", name="Accept").wait_for()
-        page.keyboard.press("1")
-        page.get_by_role("status").filter(has_text="the caption is accepted").wait_for()
-        site.close()
-
-
-def test_criteria_open_their_definitions(site: Site) -> None:
-    page = site.visit("comparer")
-    meaning = page.get_by_text(DEFINITIONS["correctness"])
-    assert not meaning.is_visible()
-    page.locator("summary", has_text="Correctness").press("Enter")
-    assert meaning.is_visible()
-    page.locator("summary", has_text="Fluency").click()
-    assert not meaning.is_visible(), "one at a time"
-    page.keyboard.press("Escape")
-    assert not page.get_by_text(DEFINITIONS["fluency"]).is_visible()
-    assert site.count(Answer) == 0
 
 
 def test_single_keys_can_be_turned_off(site: Site) -> None:
@@ -456,41 +330,6 @@ def test_targets_are_large_enough(site: Site, options: dict[str, Any]) -> None:
         assert wide <= admin.viewport_size["width"], f"{path}: tables scroll, pages do not"
 
 
-def test_on_a_phone(site: Site) -> None:
-    page = site.visit("comparer", **PHONE)
-    page.get_by_role("button", name="Caption 2 is better").tap()
-    done(page, 1)
-    page.locator("#zoom").tap()
-    assert page.locator("#viewer").is_visible()
-    page.get_by_role("button", name="Close").tap()
-    page.locator("#skip summary").tap()
-    page.get_by_label("I do not know what is shown").check()
-    with page.expect_navigation():
-        page.get_by_role("button", name="Skip", exact=True).tap()
-    assert site.count(Pass) == 1
-    page.get_by_role("button", name="Undo").tap()
-    page.get_by_role("status").filter(has_text="Saved").wait_for()
-    page.get_by_role("button", name="Undo").tap()
-    done(page, 0)
-
-
-def test_without_scripts(site: Site) -> None:
-    page = site.visit("comparer", java_script_enabled=False)
-    page.get_by_role("button", name="Caption 1 is better").click()
-    done(page, 1)
-    page.get_by_role("button", name="Undo").click()
-    done(page, 0)
-    page.locator("#skip summary").click()
-    page.get_by_label("I cannot tell which is better").check()
-    with page.expect_navigation():
-        page.get_by_role("button", name="Skip", exact=True).click()
-    page = site.visit("reviser", java_script_enabled=False)
-    page.get_by_label("Improve this caption").fill("by hand")
-    page.get_by_role("button", name="Send").click()
-    done(page, 1)
-    assert site.count(Pass) == 1
-
-
 @pytest.mark.page
 def test_organising(site: Site) -> None:
     worker = site.visit("comparer", "Carl <i>Sloppy</i>")
@@ -509,51 +348,8 @@ def test_organising(site: Site) -> None:
     page.get_by_role("button", name="Put it back").click()
     page.locator(".state.careless").wait_for()
     assert site.count(Void) == 1
-    with site.db.read() as session:
-        (reason,) = session.scalars(select(Person.reason).where(Person.state == "careless")).all()
+    (reason,) = scalars(site.db, select(Person.reason).where(Person.state == "careless"))
     assert reason == "asleep (by Boss)"
-
-
-def test_organisers_look_at_flags_and_overrule_them(site: Site) -> None:
-    for name in ("Ann", "Bob"):
-        page = site.visit("comparer", name)
-        with site.db.read() as session:
-            held = session.scalars(select(Slot.image_id).where(Slot.state == "leased")).all()
-        site.db.run(partial(only_open, image=held[0]))
-        page.reload()
-        page.keyboard.press("f")
-        page.get_by_role("radio", name="The image is offensive or private").check()
-        page.get_by_role("button", name="Flag", exact=True).click()
-        page.wait_for_selector("#undo")
-    with site.db.read() as session:
-        assert session.get_one(Image, held[0]).state == "discarded"
-    admin = site.visit("admin", "Boss", **PHONE)
-    flags = admin.locator("section", has=admin.locator("#flags"))
-    assert flags.locator("li").count() == 2, "every single flag"
-    wait_until(admin, "document.querySelector('#flags ~ ul img').naturalWidth > 0")
-    assert "by Bob" in flags.locator("li").first.inner_text()
-    restore = flags.locator("li").first
-    restore.locator("summary", has_text="Restore").tap()
-    restore.get_by_text("Cancel").tap()
-    assert flags.locator("details[open]").count() == 0
-    restore.locator("summary", has_text="Restore").tap()
-    restore.get_by_label("Reason").fill("it is a painting")
-    with admin.expect_navigation():
-        restore.get_by_role("button", name="Restore").tap()
-    with site.db.read() as session:
-        assert session.get_one(Image, held[0]).state in ("active", "pool")
-    assert "does not count: set aside" in flags.inner_text()
-    flags.locator("summary", has_text="Take down").first.tap()
-    flags.get_by_label("Reason").first.fill("it is private after all")
-    with admin.expect_navigation():
-        flags.get_by_role("button", name="Take down").first.tap()
-    with site.db.read() as session:
-        assert session.get_one(Image, held[0]).reason == "taken down: it is private after all"
-
-
-def only_open(session: Session, image: int) -> None:
-    """Give all who ask for a task this image."""
-    session.execute(update(Slot).where(Slot.image_id != image).values(state="closed"))
 
 
 @pytest.mark.page

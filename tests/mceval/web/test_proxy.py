@@ -21,6 +21,7 @@ from mceval.database import Database
 from mceval.people import invite
 from mceval.tables import Answer
 from tests.helpers.annotating import fields, images_in, kind, make_campaign, running
+from tests.helpers.campaigns import scalar
 from tests.helpers.servers import PATIENCE
 
 NAME = "captions.example.org"
@@ -183,5 +184,4 @@ def test_people_work_behind_a_proxy(
         assert forged.status_code == 403, "pages of other sites may still not ask"
         page = post("/task", fields(page) | {"side": "left"})
         assert kind(page) == "compare", page.text
-    with sqlite.read() as session:
-        assert session.scalar(select(func.count(Answer.id))) == 1
+    assert scalar(sqlite, select(func.count(Answer.id))) == 1

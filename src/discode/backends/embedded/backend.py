@@ -1,7 +1,8 @@
 """The small judge that runs anywhere: an ONNX file, an image and its captions at a time.
 
 The image and the instruction are computed once for all captions of an image; captions are
-batched. Made by ``training/``, which says how. One such file ships with the package.
+batched. What was computed of the last images is kept, for captions that come later. Made by
+``training/``, which says how. One such file ships with the package.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 from discode.backends.base import Backend, Blocks
 from discode.backends.embedded.tokenizer import Bpe
 from discode.errors import ImageError, InputError
-from discode.images import ImageSource, open_image
+from discode.images import ImageSource, SharedImage, image_digest, open_image
 from discode.options import SIZE, Configurable, option, with_options_documented
 from discode.pairs import Pair, group_by_image
 from discode.prompts import CAPTION_LAST, Prompt, neutralise
@@ -33,30 +34,26 @@ from discode.scales import UNIT, Scale
 MODEL = "discode-embedded"
 SHIPPED = Path(__file__).parents[2] / "data" / "embedded.onnx"
 """The model that ships with the package."""
-SHA256 = "03723a268c5a6e2daa684133a3200808e15125b90f4e437fda71c16c208be03a"
+SHA256 = "7c3597e34b3e7b58bd3ccfc86fefe0897e7d66d3d21fbf9fe51b4a9e57429ef7"
 """Of that file: half a download must not judge."""
-ADVISED_TRUST = 9999.0
-"""The decoder's weight for that file, chosen on dev images by ``docs/make_trust.py``; this much
-of it is smoothing: every prior that could be noticed lost there."""
-VERSION_1 = "0d536ba0"
-"""The file before it, of which there are recordings."""
+VERSION = "2"
+"""Of that model; any other file says its own."""
+WORD_EFFECTS = {
+    "2-7c3597e3": {
+        "subject": 0.133, "noun": 0.074, "person": 0.055, "modifier": 0.025, "adjective": 0.005,
+        "number": -0.014, "verb": 0.016,
+    }
+}  # fmt: skip
+"""What a right word adds to a score, by the model's revision and the kind of word: means over 500
+captions of COCO's dev images (``python -m training.word_effects``)."""
 CAPTIONS_AT_ONCE = 64
+IMAGES_KEPT = 256
+"""Images whose states are kept, 600 KB each: those that were used last."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Where a container finds its limit: "QUOTA PERIOD", or "max PERIOD" without one."""
 MAX_CHARACTERS = 8192
 """Of a caption, many times what the model reads; what goes beyond is cut before anything is done
 with it, as bringing text to one form may take time that grows with the square of its length."""
-
-
-def advised_trust(identity: Identity) -> float | None:
-    """Return the weight that suits a model, live or recorded: known of the shipped ones alone.
-
-    >>> advised_trust(Embedded(threads=1).identity) == ADVISED_TRUST, advised_trust(Identity("x"))
-    (True, None)
-    """
-    if identity.model != MODEL:
-        return None
-    return {SHA256[:8]: ADVISED_TRUST, VERSION_1: 9999.0}.get(identity.revision.rpartition("-")[2])
 
 
 def usable_cores() -> int:
@@ -72,19 +69,35 @@ def usable_cores() -> int:
     return max(1, min(cores, math.ceil(quota / period)))
 
 
-class _Text(NamedTuple):
-    """The ids of a caption, and whether there were more."""
-
-    ids: list[int]
-    cut: bool
-
-
 @with_options_documented
 @dataclass(frozen=True)
 class EmbeddedOptions(Configurable):
     """The options of ``embedded``."""
 
-    threads: int | None = option(None, "cores to use; all that the process may use", SIZE, None)
+    threads: int | None = option(
+        None, "cores to use; OMP_NUM_THREADS, else all that the process may use", SIZE, None
+    )
+
+
+class _OpenFile(NamedTuple):
+    """A model that a process has opened, and what its file says."""
+
+    session: Any
+    version: str
+    side: int
+    limit: int
+    bpe: Bpe
+
+    def encode(self, captions: list[str]) -> list[tuple[list[int], bool]]:
+        """Return the ids of each caption, and whether there were more."""
+        captions = [caption.strip() for caption in captions]
+        # The model's own special tokens cannot be spelt: text falls to words and bytes.
+        safe = [neutralise(caption[:MAX_CHARACTERS]) for caption in captions]
+        tokens = [self.bpe.encode_caption(caption, self.limit) for caption in safe]
+        return [
+            (ids[: self.limit], len(ids) > self.limit or len(caption) > MAX_CHARACTERS)
+            for ids, caption in zip(tokens, captions, strict=True)
+        ]
 
 
 class Embedded(Backend):
@@ -109,56 +122,66 @@ class Embedded(Backend):
 
     def __init__(self, path: str | os.PathLike[str] | None = None, **options: Any) -> None:
         self.path = Path(path) if path else SHIPPED
-        digest = _digest(self.path, shipped=not path)
         self._threads = EmbeddedOptions(**options).threads
+        digest = _digest(self.path, shipped=not path)
         self._lock = threading.Lock()
         self._owner = 0
-        self._session: Any = None
-        metadata = self._run_session().get_modelmeta().custom_metadata_map
-        if metadata.get("prompt") != CAPTION_LAST.digest:
-            raise InputError(f"{self.path} is not an embedded model of this version of discode")
-        tokens = json.loads(metadata["tokens"])
-        ids = json.loads(metadata["merges"])
-        merges = [(tokens[a], tokens[b]) for a, b in zip(ids[::2], ids[1::2], strict=True)]
-        self._bpe = Bpe(tokens, merges)
-        self._limit = int(metadata["limit"])
-        self._side = int(self._run_session().get_inputs()[0].shape[-1])
-        self.identity = Identity(MODEL, f"{metadata['version']}-{digest[:8]}", "int8")
-        self.advised_trust = advised_trust(self.identity)
+        self._states: dict[str, np.ndarray] = {}  # by image, in the order they were used
+        # The shipped file is known: what is answered from a store needs no model.
+        version = self._open().version if path else VERSION
+        self.identity = Identity(MODEL, f"{version}-{digest[:8]}", "int8")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let another process open the same file: ``datasets`` sends judges to its workers."""
         path = None if self.path == SHIPPED else self.path
         return partial(Embedded, threads=self._threads), (path,)
 
-    def _run_session(self) -> Any:
-        """Return the session of this process; a fork does not inherit its threads."""
+    def _open(self) -> _OpenFile:
+        """Return the file as this process opened it; a fork does not inherit its threads."""
         with self._lock:
             if self._owner != os.getpid():
-                # From 1.29 on onnxruntime reports what it runs to its makers, unless told before.
-                os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-                import onnxruntime as ort  # here: `import discode` stays light
-
-                try:
-                    self._session = ort.InferenceSession(
-                        str(self.path), self._options(ort), providers=["CPUExecutionProvider"]
-                    )
-                # onnxruntime's errors share no base that can be named without it
-                except Exception as error:
-                    raise InputError(f"cannot load {self.path}: {error}") from error
+                self._opened = self._open_again()
                 self._owner = os.getpid()
-            return self._session
+            return self._opened
+
+    def _open_again(self) -> _OpenFile:
+        # From 1.29 on onnxruntime reports what it runs to its makers, unless told before.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+        import onnxruntime as ort  # here: `import discode` stays light
+
+        try:
+            session = ort.InferenceSession(
+                str(self.path), self._options(ort), providers=["CPUExecutionProvider"]
+            )
+        # onnxruntime's errors share no base that can be named without it
+        except Exception as error:
+            raise InputError(f"cannot load {self.path}: {error}") from error
+        metadata = session.get_modelmeta().custom_metadata_map
+        inputs = {each.name: each.shape for each in session.get_inputs()}
+        if metadata.get("prompt") != CAPTION_LAST.digest or "known" not in inputs:
+            raise InputError(f"{self.path} is not an embedded model of this version of discode")
+        tokens, ids = json.loads(metadata["tokens"]), json.loads(metadata["merges"])
+        merges = [(tokens[a], tokens[b]) for a, b in zip(ids[::2], ids[1::2], strict=True)]
+        return _OpenFile(
+            session, metadata["version"], int(inputs["pixels"][-1]), int(metadata["limit"]),
+            Bpe(tokens, merges),
+        )  # fmt: skip
 
     def _options(self, ort: Any) -> Any:
         options = ort.SessionOptions()
         # More threads than cores only get into each other's way, by the minute. onnxruntime's own
         # default would pin them, and take the cores of the host inside a container.
         cores = usable_cores()
-        options.intra_op_num_threads = min(self._threads or cores, cores)
+        usual = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # as Ray sets for workers
+        threads = self._threads or int(usual if usual.strip().isdecimal() else 0) or cores
+        options.intra_op_num_threads = min(threads, cores)
         # Threads that wait do not spin: that burns a quarter to two thirds more time, and on a busy
         # machine answers take 1.2 to 2.9 times as long (perf/embedded.py --spinning).
         options.add_session_config_entry("session.intra_op.allow_spinning", self._spinning)
         options.enable_cpu_mem_arena = False  # as fast, and 140 MB less at 64 captions
+        options.enable_mem_pattern = False  # likewise: weights are freed once they are rearranged
+        # Weights become floats once, when the file is opened, and not in every run.
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
         options.log_severity_level = 3
         return options
 
@@ -176,50 +199,67 @@ class Embedded(Backend):
     ) -> Blocks:
         """Yield readings, an image at a time: its captions share its computation."""
         self.check(prompt, scale)
+        opened = self._open()
+        texts = opened.encode([pair.caption for pair in pairs])
         for numbers in group_by_image(pairs):
-            texts: dict[int, _Text] = {}
-            failed: dict[int, str] = {}
+            usable, failed = [], dict[int, str]()
             for number in numbers:
                 if pairs[number].references:
                     failed[number] = "the embedded model takes no references"
-                elif (text := self._encode(pairs[number].caption)).ids:
-                    texts[number] = text
-                else:
+                elif not texts[number][0]:
                     failed[number] = "the caption is empty"
-            usable = list(texts)
-            try:
-                pixels = _pixels(pairs[numbers[0]].image, self._side) if usable else np.empty(0)
-            except ImageError as error:
-                failed |= dict.fromkeys(usable, str(error))
-                usable = []
+                else:
+                    usable.append(number)
             if failed:
                 yield list(failed), Readings.failed(scale, list(failed.values()))
             for start in range(0, len(usable), CAPTIONS_AT_ONCE):
                 part = usable[start : start + CAPTIONS_AT_ONCE]
-                yield part, self._read(pixels, [texts[i] for i in part], hidden)
+                try:
+                    asked = [texts[i] for i in part]
+                    readings = self._read(opened, pairs[part[0]].image, asked, hidden)
+                except ImageError as error:
+                    readings = Readings.failed(scale, [str(error)] * len(part))
+                yield part, readings
 
-    def _encode(self, caption: str) -> _Text:
-        caption = caption.strip()
-        # The model's own special tokens cannot be spelt: text falls to words and bytes.
-        safe = neutralise(caption[:MAX_CHARACTERS])
-        ids = self._bpe.encode_caption(safe, self._limit)
-        cut = len(ids) > self._limit or len(caption) > MAX_CHARACTERS
-        return _Text(ids[: self._limit], cut)
+    def _read(
+        self,
+        opened: _OpenFile,
+        image: ImageSource,
+        texts: list[tuple[list[int], bool]],
+        hidden: bool,
+    ) -> Readings:
+        """Read captions of an image; what is known of it by then is kept."""
+        from PIL import Image
 
-    def _read(self, pixels: np.ndarray, texts: list[_Text], hidden: bool) -> Readings:
-        lengths = np.array([len(text.ids) for text in texts], np.int64)
+        lengths = np.array([len(text) for text, _ in texts], np.int64)
         ids = np.zeros((len(texts), int(lengths.max()) + 3), np.int64)
-        for row, text in enumerate(texts):
-            ids[row, : len(text.ids)] = text.ids
-        stems, digits, states, head = self._run_session().run(
-            None, {"pixels": pixels, "ids": ids, "lengths": lengths}
+        for row, (text, _) in enumerate(texts):
+            ids[row, : len(text)] = text
+        if isinstance(image, str | os.PathLike):
+            image = SharedImage(image)  # its file is read once
+        digest, size = image_digest(image), (opened.side, opened.side)
+        known = self._states.get(digest)
+        if known is None:  # it is squashed to what the model sees
+            known = np.empty(0, np.float32)
+            small = np.asarray(open_image(image).resize(size, Image.Resampling.BICUBIC), np.float32)
+            pixels = np.ascontiguousarray(small.transpose(2, 0, 1)[None])
+        else:
+            pixels = np.zeros((1, 3, *size), np.float32)
+        stems, digits, last, head, states = opened.session.run(
+            ["stems", "digits", "hidden", "answers", "states"],
+            {"pixels": pixels, "known": known, "ids": ids, "lengths": lengths},
         )
+        with self._lock:
+            self._states.pop(digest, None)  # those that were used last are at the end
+            self._states[digest] = states
+            while len(self._states) > IMAGES_KEPT:
+                del self._states[next(iter(self._states))]
         return Readings(
             UNIT,
             digits.astype(np.float64),
             stems.astype(np.float64),
-            how=np.array(["cut" if text.cut else "forced" for text in texts]),
-            hidden=states if hidden else None,
+            how=np.array(["cut" if cut else "forced" for _, cut in texts]),
+            hidden=last if hidden else None,
             head=head if hidden else None,
         )
 
@@ -232,9 +272,8 @@ def introduce(identity: Identity) -> None:
     up (on standard error); ``logging.getLogger("discode").setLevel("ERROR")`` silences it.
     """
     logging.getLogger("discode").warning(
-        "discode: judging with the embedded model %s, small and offline; for a larger judge give "
-        "load(...) or --model another (discode models lists some); name 'embedded' to hide this "
-        "line",
+        "discode: using the built-in judge %s (small, offline); choose another with --model, or "
+        "name 'embedded' to hide this message",
         identity.revision,
     )
 
@@ -244,19 +283,7 @@ def _digest(path: Path, *, shipped: bool) -> str:
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
-        cure = "; reinstall discode, or name another model" if shipped else ""
-        raise InputError(f"no model at {path}: {error.strerror}{cure}") from None
+        raise InputError(f"no model at {path}: {error.strerror}; name another model") from None
     if shipped and digest != SHA256:
-        raise InputError(
-            f"{path} is not the model of this version (sha256 {digest[:8]}..., not "
-            f"{SHA256[:8]}...); reinstall discode, or name another model"
-        )
+        raise InputError(f"{path} is damaged (sha256 {digest[:8]}); reinstall discode")
     return digest
-
-
-def _pixels(image: ImageSource, side: int) -> np.ndarray:
-    """Squash an image to what the model sees: (1, 3, side, side), 0 ... 255."""
-    from PIL import Image
-
-    small = open_image(image).resize((side, side), Image.Resampling.BICUBIC)
-    return np.ascontiguousarray(np.asarray(small, np.float32).transpose(2, 0, 1)[None])

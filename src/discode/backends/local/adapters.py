@@ -1,18 +1,15 @@
 """Adapters for models that bring code and a chat interface of their own: CogVLM2, MiniCPM-V 2.6.
 
-An adapter is model and processor in one: it has what :mod:`discode.backends.local.forward` and
-:mod:`discode.backends.local.vocabulary` use of transformers' own classes (``tokenizer``,
-``apply_chat_template``, a call with ``logits_to_keep``, ``generate``), and nothing else. A new one
-is a row in ``REMOTE_CODE_MODELS``.
+An adapter is model and processor in one: it has what we use of transformers' own classes
+(``tokenizer``, ``apply_chat_template``, a call with ``logits_to_keep``, ``generate``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from discode.errors import BackendError, InputError, require
 
@@ -154,35 +151,21 @@ class MiniCPMV(_Adapter):
 
     def _embed(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return the inputs with the embeddings (B, L, D) of ids and images in place of these."""
-        images = {
-            key: inputs[key] for key in ("pixel_values", "lengths", "tgt_sizes", "image_bound")
+        rows = zip(inputs.pop("pixel_values"), inputs.pop("lengths").tolist(), strict=True)
+        data = {
+            "input_ids": inputs["input_ids"],
+            "pixel_values": [list(row.split(cut, dim=-1)) for row, cut in rows],
+            "tgt_sizes": list(inputs.pop("tgt_sizes")),
+            "image_bound": list(inputs.pop("image_bound")),
         }
-        slices = [
-            list(row.split(cut, dim=-1))
-            for row, cut in zip(images["pixel_values"], images["lengths"].tolist(), strict=True)
-        ]
-        embedded = self.model.get_vllm_embedding(
-            {
-                "input_ids": inputs["input_ids"],
-                "pixel_values": slices,
-                "tgt_sizes": list(images["tgt_sizes"]),
-                "image_bound": list(images["image_bound"]),
-            }
-        )[0]
-        rest = {key: value for key, value in inputs.items() if key not in images}
-        return rest | {"inputs_embeds": embedded}
+        return inputs | {"inputs_embeds": self.model.get_vllm_embedding(data)[0]}
 
 
-@dataclass(frozen=True)
-class RemoteCodeModel:
-    """How a model with remote code is opened.
+class RemoteCodeModel(NamedTuple):
+    """How a model with remote code is opened."""
 
-    ``model`` names its class in ``auto_map``, ``reader`` the transformers class that opens its
-    tokenizer or processor.
-    """
-
-    model: str
-    reader: str
+    model: str  # its class in auto_map
+    reader: str  # the transformers class that opens its tokenizer or processor
     adapter: Callable[[Any, Any], Any]
 
 

@@ -1,44 +1,54 @@
 """Local vision-language models: any ``AutoModelForImageTextToText`` as a judge.
 
-One forward pass reads everything: the stems "0." and "1." are forced, and the probabilities of '0',
-'1', '.' and of the digits after each stem come from the same pass. Where a model may begin with a
-space ("ASSISTANT: 0.8"), the stems are forced with and without it, and the probabilities are added
-up. Captions of an image share its computation (:mod:`discode.backends.local.packing`).
+One forward pass reads everything: the stems "0." and "1." are forced, with and without a space
+where a model may begin with one ("ASSISTANT: 0.8"). Captions of an image share its computation.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discode.backends.base import Backend, Blocks
 from discode.backends.local.calibrate import calibrate
-from discode.backends.local.forward import MAX_PACKED_TOKENS, CaptionGroup, ModelRunner
+from discode.backends.local.forward import Answers, CaptionGroup, ModelRunner
 from discode.backends.local.generate import written_before_answer
-from discode.backends.local.load import (
-    LoadedModel,
-    LocalOptions,
-    load_model,
-    short_message,
-)
+from discode.backends.local.load import LoadedModel, LocalOptions, load_model, short_message
 from discode.backends.local.vocabulary import TokenizedPrompt, readings_from_logp
 from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
-from discode.images import image_digest
+from discode.images import ImageSource, image_digest
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings, ReadingsCollector
 from discode.scales import UNIT, Scale
 
+T = TypeVar("T")
 LOG = logging.getLogger("discode")
+IMAGES_AHEAD = 16
+"""Images that are decoded and processed before the model wants them: two batches."""
+DIGESTED = 512
+"""Pairs whose images are looked at together: those of equal images share their computation."""
 MIN_LEAD = 0.5
 """Below this probability that an answer begins with a stem, we let the model generate it."""
+
+
+@dataclass
+class _Batch:
+    """Images that were given to the model: its ``answers``, or the ``reason`` why it has none."""
+
+    groups: list[CaptionGroup]
+    answers: Answers | None = None
+    reason: str = ""
 
 
 class Local(Backend):
@@ -58,17 +68,15 @@ class Local(Backend):
             model = load_model(os.fspath(model), self.options)
         self.runner = ModelRunner(model, self.options.batch_captions)
         self._batch_images = self.options.batch_images
-        # A GPU is used well by several images with all their captions; a CPU by a few pairs.
-        self.batch_size = 512 if model.device.type == "cuda" else 64
+        # A GPU works through many pairs without a pause; a CPU is asked about a few.
+        self._on_gpu = model.device.type == "cuda"
+        self.batch_size = 4096 if self._on_gpu else 64
         self.identity = self._identity(model)
         self.runner.packed = self._packing_is_exact(model) and self.options.packing == "auto"
         self.runner.second_decimal = self.options.second_decimal == "auto"
 
     def _identity(self, loaded: LoadedModel) -> Identity:
-        """Return the model's name and whatever changes the numbers.
-
-        That is how answers are read, and whether those that begin with a space are counted, too.
-        """
+        """Return the model's name and whatever changes the numbers."""
         options = self.options
         parts = [
             loaded.revision,
@@ -110,71 +118,126 @@ class Local(Backend):
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Blocks:
-        """Read N pairs; the captions of an image share its computation."""
-        gather = ReadingsCollector(scale, len(pairs))
-        groups: list[CaptionGroup] = []
+        """Read N pairs; the captions of an image share its computation.
+
+        A batch's answers are fetched when the next batch has been started: while they are made
+        into readings, decoded and stored by whoever takes them, the device has work.
+        """
+        batches: deque[_Batch] = deque()
+        for answer in self._batches(pairs, prompt, scale):
+            if isinstance(answer, tuple):
+                rows, reason = answer
+                yield rows, Readings.failed(scale, [reason] * len(rows))
+                continue
+            batches.append(self._start(answer, hidden))
+            if len(batches) > 1:
+                yield from self._finish(batches.popleft(), hidden)
+        while batches:
+            yield from self._finish(batches.popleft(), hidden)
+
+    def _batches(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
+    ) -> Iterator[list[CaptionGroup] | tuple[Sequence[int], str]]:
+        """Yield images of one shape that run at once, or rows and why they cannot be read.
+
+        Images of other shapes wait for more of their kind, but not many. A GPU begins with a few,
+        which are ready first.
+        """
+        waiting: dict[Any, list[CaptionGroup]] = {}
+        started = 0
         for rows, group in self._prepared(pairs, prompt, scale):
             if isinstance(group, str):
-                gather.add(Readings.failed(scale, [group] * len(rows)), [[row] for row in rows])
+                yield rows, group
                 continue
-            if groups and not self._fit_together([*groups, group]):
-                self._read_groups(groups, gather, hidden)
-                groups = []
-            groups.append(group)
-        if groups:
-            self._read_groups(groups, gather, hidden)
-        yield range(len(pairs)), gather.readings()
+            kind, most = (group.image.shape(), group.tokenized), IMAGES_AHEAD
+            if self._on_gpu:
+                most = min(most, 2 << started)
+            groups = waiting.setdefault(kind, [])
+            if groups and not self._fit_together([*groups, group], most):
+                full = kind
+            elif sum(map(len, waiting.values())) >= most:
+                full = max(waiting, key=lambda each: len(waiting[each]))
+            else:
+                full = None
+            if full is not None:
+                yield waiting.pop(full)
+                started += 1
+            waiting.setdefault(kind, []).append(group)
+        yield from waiting.values()
 
     def _prepared(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
     ) -> Iterator[tuple[Sequence[int], CaptionGroup | str]]:
-        """Yield the pairs of each image as the model's inputs, or why some cannot be read."""
-        rows_of: dict[tuple[str, bool], list[int]] = {}
-        digests: dict[int, str] = {}  # an image that many pairs hold is hashed once
-        for row, pair in enumerate(pairs):
-            try:
-                prompt.template(bool(pair.references))
-                if id(pair.image) not in digests:
-                    digests[id(pair.image)] = image_digest(pair.image)
-                key = (digests[id(pair.image)], bool(pair.references))
-            except (ImageError, InputError) as error:
-                yield [row], str(error)
-                continue
-            rows_of.setdefault(key, []).append(row)
-        # Images are decoded and captions tokenised ahead of the model; after Ctrl-C, what has not
-        # begun is cancelled.
-        with ThreadPoolExecutor(4) as threads, ExitStack() as leaving:
-            leaving.callback(threads.shutdown, wait=False, cancel_futures=True)
-            jobs = []
-            for (_, references), rows in rows_of.items():
-                tokenized = self.runner.vocabulary.tokenize_prompt(
-                    prompt, scale, references=references
-                )
-                jobs.append((threads.submit(self._prepare, pairs, rows, tokenized), rows))
-            for job, rows in jobs:
+        """Yield the pairs of each image as the model's inputs, or why some cannot be read.
+
+        Threads decode the next images and tokenise their captions while the model runs; after
+        Ctrl-C, what has not begun is cancelled.
+        """
+        with (
+            ThreadPoolExecutor(4, initializer=self._limit_threads) as threads,
+            ExitStack() as leave,
+        ):
+            leave.callback(threads.shutdown, wait=False, cancel_futures=True)
+            images = self._by_image(pairs, prompt, threads)
+            jobs: deque[tuple[list[int], Future[Any] | str]] = deque()
+            while True:
+                for rows, having in itertools.islice(images, IMAGES_AHEAD - len(jobs)):
+                    if isinstance(having, str):
+                        jobs.append((rows, having))
+                        continue
+                    tokenized = self.runner.vocabulary.tokenize_prompt(
+                        prompt, scale, references=having
+                    )
+                    jobs.append((rows, threads.submit(self._prepare, pairs, rows, tokenized)))
+                if not jobs:
+                    return
+                rows, job = jobs.popleft()
                 try:
-                    group, refused = job.result()
+                    group, refused = job.result() if isinstance(job, Future) else (job, {})
                 except (ImageError, BackendError) as error:
-                    yield rows, str(error)
-                    continue
+                    group, refused = str(error), {}
                 for row, reason in refused.items():
                     yield [row], reason
-                if group.rows:
-                    yield group.rows, group
+                asked = rows if isinstance(group, str) else group.rows
+                if asked:
+                    yield asked, group
 
-    def _fit_together(self, groups: Sequence[CaptionGroup]) -> bool:
-        """Whether images can run at once: of one shape, with one prompt, and in memory."""
-        first, last = groups[0], groups[-1]
-        most = self._batch_images or self.runner.images_that_fit(last.image)
-        longest = max(
-            len(ids) for group in groups for ids in group.suffixes
-        )  # all are padded to it
-        return (
-            len(groups) <= most
-            and len(groups) * longest <= MAX_PACKED_TOKENS
-            and first.image.shape() == last.image.shape()
-            and first.tokenized is last.tokenized
-        )
+    def _limit_threads(self) -> None:
+        """Let a thread that prepares images for a GPU use one core, or it would slow the others."""
+        if self._on_gpu:
+            require("torch", "hf").set_num_threads(1)
+
+    def _by_image(
+        self, pairs: Sequence[Pair], prompt: Prompt, threads: Executor
+    ) -> Iterator[tuple[list[int], bool | str]]:
+        """Yield the rows of each image and whether they have references, or why they fail.
+
+        Images are told apart by their digests, :data:`DIGESTED` pairs at a time.
+        """
+        for start in range(0, len(pairs), DIGESTED):
+            some = range(start, min(start + DIGESTED, len(pairs)))
+            images = {id(pairs[row].image): pairs[row].image for row in some}
+            digests = dict(zip(images, threads.map(_digest, images.values()), strict=True))
+            rows_of: dict[tuple[str, bool], list[int]] = {}
+            for row in some:
+                digest, having = digests[id(pairs[row].image)], bool(pairs[row].references)
+                try:
+                    prompt.template(having)
+                    if isinstance(digest, Exception):
+                        raise digest
+                except (ImageError, InputError) as error:
+                    yield [row], str(error)
+                else:
+                    rows_of.setdefault((digest, having), []).append(row)
+            yield from ((rows, having) for (_, having), rows in rows_of.items())
+
+    def _fit_together(self, groups: Sequence[CaptionGroup], most: int) -> bool:
+        """Whether images of one shape can run at once: at most so many, and in memory."""
+        fitting = self._batch_images or self.runner.images_that_fit(groups[-1].image)
+        # All are padded to the longest.
+        longest = max(len(ids) for group in groups for ids in group.suffixes)
+        tokens = len(groups) * longest
+        return len(groups) <= min(most, fitting) and tokens <= self.runner.max_packed_tokens()
 
     def _prepare(
         self, pairs: Sequence[Pair], rows: Sequence[int], tokenized: TokenizedPrompt
@@ -193,7 +256,7 @@ class Local(Backend):
             suffixes = [None] * len(asked)
         for row, pair, suffix in zip(rows, asked, suffixes, strict=True):
             try:
-                suffix = suffix or tokenized.suffix(pair.caption, pair.references)
+                suffix = suffix or tokenized.suffixes([pair])[0]
                 if len(suffix) > most:
                     raise InputError(
                         f"the caption makes a prompt of {len(suffix) - most} tokens more than the "
@@ -207,14 +270,34 @@ class Local(Backend):
             group.suffixes.append(suffix)
         return group, refused
 
-    def _read_groups(
-        self, groups: list[CaptionGroup], gather: ReadingsCollector, hidden: bool
-    ) -> None:
-        """Read images that share a shape; one that fails does not fail the others."""
+    def _start(self, groups: list[CaptionGroup], hidden: bool) -> _Batch:
+        """Give images that share a shape to the model, without waiting for its answers."""
+        if self.options.read == "generate":
+            return _Batch(groups)
+        return _Batch(groups, *self._try(groups, lambda: self.runner.start(groups, hidden)))
+
+    def _finish(self, batch: _Batch, hidden: bool) -> Blocks:
+        """Yield the readings of a batch; an image that fails does not fail the others."""
+        groups, answers, reason = batch.groups, batch.answers, batch.reason
+        batch.answers = None
+        readings = None
+        if not reason:
+            readings, reason = self._try(groups, lambda: self._readings(groups, answers, hidden))
+        if readings is None and len(groups) > 1:
+            for group in groups:
+                yield from self._finish(self._start([group], hidden), hidden)
+            return
+        rows, scale = [row for group in groups for row in group.rows], groups[0].tokenized.scale
+        if readings is None:
+            yield rows, Readings.failed(scale, [reason] * len(rows))
+        else:
+            yield rows, Readings.concat(scale, readings)
+
+    def _try(self, groups: list[CaptionGroup], work: Callable[[], T]) -> tuple[T | None, str]:
+        """Return what the model gives for some images, or why it gives nothing."""
         batch_captions = self.runner.batch_captions
-        reason, short = "", False
         try:
-            many = self._readings(groups, hidden)
+            return work(), ""
         # A model's code may raise anything; only the image that caused it is to fail.
         except Exception as error:
             short = isinstance(error, require("torch", "hf").OutOfMemoryError)
@@ -222,44 +305,38 @@ class Local(Backend):
             reason = f"the model {what} this image{' alone' * short}: {short_message(error)[:200]}"
         # From here on nothing refers to the error, and through it to the memory of what failed.
         if short:  # even with one caption at a time: it was the images
-            self.runner.batch_captions = batch_captions
-        if reason and len(groups) > 1:
-            if short:
+            self.runner.batch_captions, self.runner.one_pass = batch_captions, False
+            if len(groups) > 1:
                 self._batch_images = len(groups) // 2
                 LOG.warning(
                     "discode: out of memory; continuing with %d images at once", self._batch_images
                 )
-            for group in groups:
-                self._read_groups([group], gather, hidden)
-            return
-        if reason:
-            many = [Readings.failed(groups[0].tokenized.scale, [reason] * len(groups[0].rows))]
-        for group, readings in zip(groups, many, strict=True):
-            gather.add(readings, [[row] for row in group.rows])
+        return None, reason
 
-    def _readings(self, groups: list[CaptionGroup], hidden: bool) -> list[Readings]:
-        if self.options.read == "generate":
+    def _readings(
+        self, groups: list[CaptionGroup], answers: Answers | None, hidden: bool
+    ) -> list[Readings]:
+        if answers is None:
             return [self._generated(group, range(len(group.rows)), hidden) for group in groups]
         result = []
-        for group, readings in zip(groups, self._forced(groups, hidden), strict=True):
+        for group, readings in zip(groups, self._forced(groups, answers, hidden), strict=True):
             unsure = np.flatnonzero(_lead_mass(readings) < MIN_LEAD).tolist()
             if unsure and self.options.read == "auto":
                 gather = ReadingsCollector(readings.scale, len(readings))
-                gather.add(readings, [[i] for i in range(len(readings))])
-                gather.add(self._generated(group, unsure, hidden), [[i] for i in unsure])
+                gather.add(readings, range(len(readings)))
+                gather.add(self._generated(group, unsure, hidden), unsure)
                 readings = gather.readings()
             result.append(readings)
         return result
 
     def _forced(
-        self, groups: list[CaptionGroup], hidden: bool, how: str = "forced"
+        self, groups: list[CaptionGroup], answers: Answers, hidden: bool, how: str = "forced"
     ) -> list[Readings]:
         """Read the ratings that follow the prompts, and what the model wrote after them."""
         tokenized = groups[0].tokenized
         head = self.runner.head_rows(tokenized).cpu().numpy() if hidden else None
         return [
-            readings_from_logp(tokenized, logp, states, head, how)
-            for logp, states in self.runner.forward(groups, hidden)
+            readings_from_logp(tokenized, logp, states, head, how) for logp, states in answers()
         ]
 
     def _generated(self, group: CaptionGroup, indices: Sequence[int], hidden: bool) -> Readings:
@@ -273,14 +350,22 @@ class Local(Backend):
             try:
                 written[index] = written_before_answer(tokens, pieces, tokenized)
             except InputError as error:
-                cure = (
-                    "" if self.options.read == "generate" else "; read=forced reads it all the same"
-                )
-                gather.add(Readings.failed(tokenized.scale, [f"{error}{cure}"]), [[place]])
+                why = f"{error}; read=forced reads it all the same"
+                gather.add(Readings.failed(tokenized.scale, [why]), [place])
         if written:
-            (readings,) = self._forced([group.after(written)], hidden, "generated")
-            gather.add(readings, [[i] for i, index in enumerate(indices) if index in written])
+            groups = [group.after(written)]
+            answers = self.runner.start(groups, hidden)
+            (readings,) = self._forced(groups, answers, hidden, "generated")
+            gather.add(readings, [i for i, index in enumerate(indices) if index in written])
         return gather.readings()
+
+
+def _digest(image: ImageSource) -> str | ImageError:
+    """Return an image's digest, or the error that it has none."""
+    try:
+        return image_digest(image)
+    except ImageError as error:
+        return error
 
 
 def _lead_mass(readings: Readings) -> NDArray[np.float64]:

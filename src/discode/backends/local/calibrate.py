@@ -40,10 +40,10 @@ def calibrate(runner: ModelRunner, prompt: Prompt, scale: Scale) -> bool:
             # The processor builds each prompt itself, so that no prefix is shared; or text sees the
             # image in layers of its own (Mllama), and a cache of those cannot be cut back.
             return False
-        suffixes = [tokenized.suffix(pair.caption, ()) for pair in pairs]
+        suffixes = tokenized.suffixes(pairs)
         group = CaptionGroup(tokenized, image, pairs, [0, 1, 2], suffixes)
         try:
-            packed = runner.run_packed([group], size=2)[0][0]  # two, then one, over one prefix
+            packed = runner.start_packed([group], size=2)()[0][0]  # two, then one, over one prefix
         # Whatever the code of a model cannot do with a packed sequence, separate passes can.
         except Exception as error:
             LOG.warning(
@@ -53,9 +53,12 @@ def calibrate(runner: ModelRunner, prompt: Prompt, scale: Scale) -> bool:
             )
             return False
         separate = runner.run_separately(group)[0]
-    apart, allowed = packing_error(runner, packed, separate)
-    if apart <= allowed:
-        return True
+        apart, allowed = packing_error(runner, packed, separate)
+        if apart <= allowed:
+            runner.one_pass = runner.may_run_at_once() and _one_pass_is_exact(
+                runner, group, separate
+            )
+            return True
     LOG.warning(
         "discode: packed and separate passes differ by %.2g for %s (%.2g is rounding); one forward "
         "pass per pair",
@@ -64,6 +67,18 @@ def calibrate(runner: ModelRunner, prompt: Prompt, scale: Scale) -> bool:
         allowed,
     )
     return False
+
+
+def _one_pass_is_exact(
+    runner: ModelRunner, group: CaptionGroup, separate: NDArray[np.float64]
+) -> bool:
+    """Whether captions may run in the pass of their image."""
+    # Whatever the code of a model cannot do in one pass, it can in two.
+    try:
+        apart, allowed = packing_error(runner, runner.start_at_once([group])()[0][0], separate)
+    except Exception:
+        return False
+    return apart <= allowed
 
 
 def packing_error(

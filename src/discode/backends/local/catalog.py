@@ -1,8 +1,7 @@
 """The vision-language models that ``discode models`` lists: the paper's ten, and others in use.
 
-A row is documentation, not a condition: any ``AutoModelForImageTextToText`` loads, and so does what
-has an adapter (:mod:`discode.backends.local.adapters`). ``packed`` says whether captions of an
-image share its computation; the check when a model is opened decides.
+A row is documentation, not a condition. ``packed`` says whether captions of an image share its
+computation; the check when a model is opened decides.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,70 +15,35 @@ from discode.backends.local import hub, internvl, memory
 from discode.backends.local.adapters import REMOTE_CODE_MODELS
 from discode.backends.local.catalog import CATALOG, UNTRIED
 from discode.backends.local.load import (
-    ModelDescription,
     check_name,
     describe,
+    in_one_line,
     quiet_hub,
     read_settings,
-    short_message,
 )
 from discode.backends.local.vocabulary import TokenizedPrompt, Vocabulary, conversation
-from discode.errors import DiscodeError, InputError, require
+from discode.errors import InputError, require
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 
 SMALL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
 """What is downloaded of a model; weights and code are not."""
 EXAMPLE = "0.8"
+_UNKNOWN = "known once its code has run"
 
 
-@dataclass(frozen=True)
-class ModelCheck:
-    """What is known of a model without its weights; the texts are for people."""
-
-    name: str
-    kind: str
-    """transformers' model type."""
-    route: str
-    """How it is opened."""
-    captions: str
-    """Whether captions share the computation of their image."""
-    start: str = "known once its code has run"
-    """How an answer begins."""
-    tokens: str = "known once its code has run"
-    """The tokens of the answers on the unit scale."""
-    weights: float = 0.0
-    """Bytes of the weights in bfloat16; 0 if unknown."""
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return what to show, line by line."""
-        four_bits = 0.28 * self.weights  # with their scales
-        size = (
-            f"{memory.gigabytes(self.weights)} in bfloat16, {memory.gigabytes(four_bits)} in 4 bit"
-        )
-        return [
-            ("model", f"{self.name} ({self.kind})"),
-            ("opened", self.route),
-            ("captions", self.captions),
-            ("an answer begins with", self.start),
-            ("answers on unit", self.tokens),
-            ("memory of the weights", size if self.weights else "unknown before the download"),
-        ]
-
-
-def check_model(name: str, revision: str | None = None) -> ModelCheck:
-    """Return how a hub name or a folder would be read; raise InputError where it would not be."""
+def check_model(name: str, revision: str | None = None) -> dict[str, str]:
+    """Return how a hub name or a folder would be read, line by line, for people."""
     with _opening(name, revision) as (folder, offline):
         settings = read_settings(folder)
         architecture = (settings.get("architectures") or [""])[0]
         kind = settings.get("model_type") or architecture
-        size = _stored_bytes(name, folder, revision, offline)
+        size = hub.model_bytes(name, revision, "bfloat16", offline=offline)
         if architecture in REMOTE_CODE_MODELS:
             adapter = REMOTE_CODE_MODELS[architecture].adapter.__name__
-            route = f"with its own code (-M trust_remote_code=true) and the adapter {adapter}"
-            return ModelCheck(
-                name, kind, route, _captions(adapter.lower(), remote=True), weights=size
-            )
+            route = f"by its own code (-M trust_remote_code=true) and the adapter {adapter}"
+            captions = _captions(adapter.lower(), remote=True)
+            return _rows(name, kind, route, captions, _UNKNOWN, _UNKNOWN, size)
         if "auto_map" in settings and not internvl.is_original(settings) and not _native(kind):
             raise InputError(
                 f"{name} cannot be opened: it is a {kind!r} model with code of its own, for which "
@@ -88,15 +52,12 @@ def check_model(name: str, revision: str | None = None) -> ModelCheck:
         described = describe(str(folder), {"revision": None, "trust_remote_code": False})
         vocabulary = Vocabulary(described.processor)
         tokenized = vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
-        return ModelCheck(
-            name,
-            kind,
-            _route(described),
-            _captions(described.config.model_type),
-            _start(vocabulary, tokenized.text),
-            _tokens(tokenized),
-            size or _counted_bytes(described.config),
-        )
+        route = "by transformers, without code of its own"
+        if described.original:
+            route = "its layout is translated for transformers' InternVL; its own code is not run"
+        captions, start = _captions(described.config.model_type), _start(vocabulary, tokenized.text)
+        size = size or _counted_bytes(described.config)
+        return _rows(name, kind, route, captions, start, _tokens(tokenized), size)
 
 
 def open_vocabulary(name: str, revision: str | None = None) -> Vocabulary:
@@ -117,26 +78,15 @@ def _opening(name: str, revision: str | None) -> Iterator[tuple[Path, bool]]:
     check_name(name, revision)
     where: dict[str, Any] = {"revision": revision}
     offline = not Path(name).is_dir() and hub.must_use_cache(name, revision)
-    try:
+    with in_one_line(name):
         with quiet_hub():
             folder = hub.local_folder(name, SMALL_FILES, where | {"local_files_only": offline})
         yield folder, offline
-    except DiscodeError:
-        raise
-    # As when a model is loaded: its files may fail anywhere in transformers.
-    except Exception as error:
-        raise InputError(f"{name} cannot be opened: {short_message(error)}") from error
 
 
 def _native(kind: str) -> bool:
     names = require("transformers", "hf").models.auto.modeling_auto
     return kind in names.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
-
-
-def _route(described: ModelDescription) -> str:
-    if described.original:
-        return "its layout is translated for transformers' InternVL; its own code is not run"
-    return "by transformers, without code of its own"
 
 
 def _captions(kind: str, *, remote: bool = False) -> str:
@@ -174,12 +124,19 @@ def _tokens(tokenized: TokenizedPrompt) -> str:
     return f"{stems}; then {' '.join(tokenized.scale.answers)} ({ids})"
 
 
-def _stored_bytes(name: str, folder: Path, revision: str | None, offline: bool) -> float:
-    """Return the size of the weights by the headers of their files; 0 where there are none."""
-    if not Path(name).is_dir():
-        return hub.hub_weight_bytes(name, revision, "bfloat16", offline=offline)
-    files = [path for path in memory.weight_files(folder) if path.is_file()]
-    return memory.weight_bytes(files, "bfloat16")
+def _rows(
+    name: str, kind: str, route: str, captions: str, start: str, tokens: str, weights: float
+) -> dict[str, str]:
+    four_bits = memory.gigabytes(0.28 * weights)  # with their scales
+    size = f"{memory.gigabytes(weights)} in bfloat16, {four_bits} in 4 bit"
+    return {
+        "model": f"{name} ({kind})",
+        "opened": route,
+        "captions": captions,
+        "an answer begins with": start,
+        "answers on unit": tokens,
+        "memory of the weights": size if weights else "unknown before the download",
+    }
 
 
 def _counted_bytes(config: Any) -> float:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from discode.backends.local.generate import MAX_NEW_TOKENS
 from discode.backends.local.gpu.fused import (
     RotaryModules,
+    TreeAttention,
     find_rotary_modules,
     fuse_activations,
     fuse_norms,
     grouped_attention,
+    has_wide_products,
     split_attention,
     use_attention,
     use_fused_rotation,
@@ -52,6 +54,8 @@ LogpAndStates = tuple[NDArray[np.float64], NDArray[np.float32]]
 Where a second decimal is looked for, the log-probabilities have a position more for each of the
 prompt's ``decimal_stems``: that after its likeliest first decimal. They are NaN where the model
 would end the number there."""
+Answers = Callable[[], list[LogpAndStates]]
+"""Waits for a batch that was given to the device; returns the answers of each of its groups."""
 LOG = logging.getLogger("discode")
 PER_TOKEN_INPUTS = {
     "token_type_ids": False,
@@ -59,13 +63,28 @@ PER_TOKEN_INPUTS = {
     "cross_attention_mask": True,
 }
 """Inputs with one value per token, and whether text continues with the last value (else 0)."""
-MAX_PACKED_TOKENS = 8192
-"""Packed tokens per chunk, unless memory is short: more would gain nothing, and longer rows attend
-to more tokens that are masked out."""
+MAX_PACKED_TOKENS = 1 << 15
+"""Packed tokens per chunk, unless memory is short: more would gain nothing."""
+MAX_MASKED_TOKENS = 8192
+"""The same for models whose captions attend with one mask: longer rows attend to more tokens that
+are masked out."""
+ONE_PASS_TOKENS = {"cuda": 1024, "cpu": 128}
+"""Tokens of captions that run in one pass with their images, by device. With more, a pass of their
+own uses a GPU as well, and in one pass they would attend in vain to the captions before them; on a
+CPU the tokens that this adds soon take longer than to read the weights again."""
 MAX_IMAGES = 8
 """Images per batch, unless memory is short; for the same reason."""
 HEAD_BLOCK = 1 << 14
 """Rows of the head that are converted to float32 at once."""
+
+
+class _Ids(NamedTuple):
+    """Ids of a prompt on the device."""
+
+    wanted: Any  # (I,)
+    answer_of: Any  # (I, K), of the prompt
+    digits: Any  # (K,), one for each digit
+    all_digits: Any  # those that begin with a digit
 
 
 @dataclass
@@ -118,9 +137,10 @@ class CaptionGroup:
 class ModelRunner:
     """Runs a loaded model.
 
-    ``packed`` says whether captions of an image share one pass; ``second_decimal`` whether a
-    second decimal is looked for; ``rounding`` is the relative error of one block; ``logit_scale``
-    is the factor f in logits = f · states · head, or 0 where the logits are not such a product.
+    ``packed`` says whether captions of an image share one pass, ``one_pass`` whether few of them
+    (at most ``one_pass_tokens``) may share that of their image; ``second_decimal`` whether a second
+    decimal is looked for; ``rounding`` is the relative error of one block; ``logit_scale`` is the
+    factor f in logits = f · states · head, or 0 where the logits are not such a product.
     """
 
     def __init__(self, loaded: LoadedModel, batch_captions: int | None) -> None:
@@ -129,6 +149,8 @@ class ModelRunner:
         self.vocabulary = Vocabulary(loaded.processor)
         self.batch_captions = batch_captions
         self.packed = True
+        self.one_pass = False
+        self.one_pass_tokens = ONE_PASS_TOKENS.get(loaded.device.type, 0)
         self.second_decimal = False
         self.logit_scale = 0.0  # until the model is calibrated
         self.dtype = getattr(torch, loaded.dtype)
@@ -140,7 +162,7 @@ class ModelRunner:
         self.lock = loaded.lock
         self._device = loaded.device
         self._head_rows: dict[TokenizedPrompt, Any] = {}
-        self._digit_tensors: dict[TokenizedPrompt, tuple[Any, Any, Any]] = {}
+        self._id_tensors: dict[TokenizedPrompt, _Ids] = {}
         self._rotary_modules: RotaryModules = {}
         _widen_head(self.model.get_output_embeddings())
         if self._device.type == "cuda":  # elsewhere the matrix products take almost all the time
@@ -202,17 +224,22 @@ class ModelRunner:
             )
         return [int(token) for token in out.sequences[0, ids.shape[1] :]]
 
-    def forward(self, groups: list[CaptionGroup], hidden: bool = True) -> list[LogpAndStates]:
-        """Return the answers of each group; their images share a shape, and the prompt is the same.
+    def start(self, groups: list[CaptionGroup], hidden: bool = True) -> Answers:
+        """Give groups to the device; their images share a shape, and the prompt is the same.
 
-        Without ``hidden``, packed captions come with states of width 0: they take long to fetch.
-        One thread at a time: others wait.
+        What is returned waits for the answers of each group. Without ``hidden``, packed captions
+        come with states of width 0: they take long to fetch. One thread at a time: others wait.
         """
         torch = require("torch", "hf")
         with self.lock, torch.inference_mode():
             if self.packed and groups[0].image.opened is None and self._captions_per_chunk(groups):
-                return self.run_packed(groups, hidden=hidden)
-            return [self.run_separately(group) for group in groups]
+                if self.one_pass and self._are_few(groups):
+                    with suppress(torch.OutOfMemoryError):
+                        return self.start_at_once(groups, hidden)
+                    self.one_pass = False  # two passes need less memory at once
+                return self.start_packed(groups, hidden=hidden)
+            answers = [self.run_separately(group) for group in groups]
+            return lambda: answers
 
     def run_separately(self, group: CaptionGroup) -> LogpAndStates:
         """Read each caption by forward passes of its own: logp (N, R, I), states (N, R, D)."""
@@ -228,23 +255,25 @@ class ModelRunner:
             ]
         return np.stack([logp for logp, _ in answers]), np.stack([states for _, states in answers])
 
-    def run_packed(
+    def start_packed(
         self, groups: list[CaptionGroup], size: int | None = None, hidden: bool = True
-    ) -> list[LogpAndStates]:
+    ) -> Answers:
         """Read all captions over one pass of the prefixes, ``size`` per image at a time."""
         images, suffixes = [g.image for g in groups], [g.suffixes for g in groups]
         tokenized = groups[0].tokenized
         torch = require("torch", "hf")
         cache = self.run_prefixes(images)
         delta = self._rope_delta(len(images))
-        parts: list[tuple[Any, Any, Any, list[NDArray[np.int64]]]] = []
+        parts: list[tuple[Any, Any, list[int]]] = []
         start, most = 0, max(map(len, suffixes))
-        size = size or min(self._captions_per_chunk(groups), most)
+        size = size or self._captions_per_chunk(groups)
+        size = -(-most // -(-most // size))  # as many in each chunk
         while start < most:
             try:
                 chunk = [several[start : start + size] for several in suffixes]
-                *answers, states, at = self._run_suffixes(chunk, tokenized, cache, delta)
-                parts.append((*answers, states if hidden else states[..., :0], at))
+                logp, states = self._run_suffixes(chunk, tokenized, cache, delta)
+                states = states if hidden else states[..., :0]
+                parts.append((logp, states, [len(several) for several in chunk]))
             except torch.OutOfMemoryError:
                 if size == 1:
                     raise
@@ -257,23 +286,57 @@ class ModelRunner:
                 LOG.warning("discode: out of memory; continuing with %d captions at once", size)
                 continue
             start += size
-        # Only now wait for the device: it has been given all its work.
-        fetched = [
-            (logp.cpu().numpy(), more.cpu().numpy(), states.float().cpu().numpy(), at)
-            for logp, more, states, at in parts
-        ]
-        return [
-            (
-                np.concatenate(
-                    [
-                        np.concatenate([logp[row][at[row]], more[row, : len(at[row])]], axis=1)
-                        for logp, more, _, at in fetched
-                    ]
-                ),
-                np.concatenate([states[row][at[row]] for _, _, states, at in fetched]),
-            )
-            for row in range(len(images))
-        ]
+        return _fetch(parts)
+
+    def start_at_once(self, groups: list[CaptionGroup], hidden: bool = True) -> Answers:
+        """Read all captions in the pass of their prefixes, after each stem every first decimal."""
+        torch = require("torch", "hf")
+        images, tokenized = [group.image for group in groups], groups[0].tokenized
+        prefix, leaves = images[0].ids.shape[1], self._leaves(tokenized)
+        layouts = [PackedLayout.of(g.suffixes, tokenized.stems, leaves) for g in groups]
+        *rows, keep = stack_layouts(layouts)
+        tokens, steps, _, branch = self._send(torch.from_numpy(np.stack(rows)))
+        grid = self._grid(rows[2], branch, tokens.shape[1])
+        ids = torch.cat([self._send(torch.cat([image.ids for image in images])), tokens], dim=1)
+        front = torch.arange(prefix, device=ids.device).expand(len(images), prefix)
+        inputs = self.model_inputs(images, longer=tokens.shape[1])
+        inputs["position_ids"] = torch.cat([front, prefix + steps], dim=1)
+        attention = TreeAttention(prefix, grid)
+        with (
+            use_attention(self.text_config, attention),
+            attention.leave_prefixes(self.model.get_decoder().layers[-1]),
+        ):
+            states, logits = self._run_rows(ids, inputs, None, keep, grid.mask)
+        read = keep.shape[1] - sum(map(len, leaves.values()))
+        logp = self._logp(logits[:, :read], tokenized)
+        if leaves:
+            after = logits[:, read:].unflatten(1, (len(leaves), -1))
+            decimals = self._first_decimals(logp, tokenized)[..., None, None]
+            after = after.take_along_dim(decimals, dim=2)[:, :, 0]
+            logp = torch.cat([logp, self._unless_ended(after, tokenized)], dim=1)
+        states = states[:, :read] if hidden else states[:, :read, :0]
+        return _fetch([(logp, states, [len(group.suffixes) for group in groups])])
+
+    def _leaves(self, tokenized: TokenizedPrompt) -> dict[int, list[int]]:
+        """Return the first decimals that may follow each stem after which a second is read."""
+        digits = [group[0] for group in tokenized.answers[0]]
+        return dict.fromkeys(self._decimal_stems(tokenized), digits)
+
+    def _are_few(self, groups: list[CaptionGroup]) -> bool:
+        """Whether captions are so few that one pass with their images is the quickest."""
+        tokenized, many = groups[0].tokenized, max(len(group.suffixes) for group in groups)
+        longest = max(len(suffix) for group in groups for suffix in group.suffixes)
+        forced = [*tokenized.stems, *self._leaves(tokenized).values()]
+        width = many * (longest + sum(map(len, forced)))
+        return (
+            len(groups) * width <= self.one_pass_tokens
+            and many <= (self.batch_captions or many)
+            and len(groups) * (groups[0].image.ids.shape[1] + width) <= self._tokens_that_fit()
+        )
+
+    def may_run_at_once(self) -> bool:
+        """Whether tokens attend to all before them and are counted one by one, images included."""
+        return self._attends_to_all() and self._rope_delta(1) is None
 
     def run_prefixes(self, images: list[ProcessedImage]) -> Any:
         """Run the prefixes of images; return the cache of their keys and values.
@@ -293,45 +356,43 @@ class ModelRunner:
         tokenized: TokenizedPrompt,
         cache: Any,
         delta: Any,
-    ) -> tuple[Any, Any, Any, list[NDArray[np.int64]]]:
+    ) -> tuple[Any, Any]:
         """Run a chunk of captions of each image over the cache of the prefixes.
 
-        Returns log-probabilities (B, P, I) at P positions and (B, N, S, I) after the first decimals
-        of S stems, and states (B, P, D), all still on the device, and for each image which of the
-        positions belong to its captions (N, R).
+        Returns the answers of all C captions, image by image, still on the device:
+        log-probabilities (C, R + S, I), the last S after first decimals, and states (C, R, D).
         """
         torch = require("torch", "hf")
         prefix = cache.get_seq_length()
         text_cache = _new_cache() if self._attends_to_all() else cache
         layouts = [PackedLayout.of(several, tokenized.stems) for several in chunk]
         *rows, keep = stack_layouts(layouts)
-        positions = np.unique(np.concatenate([wanted.ravel() for wanted in keep]))
         tokens, *places = self._send(torch.from_numpy(np.stack(rows)))
-        read_at = self._send(torch.from_numpy(positions))
         states, logits = self._run_packed(
-            tokens, places, rows[2], cache, text_cache, prefix, delta, read_at
+            tokens, places, rows[2], cache, text_cache, prefix, delta, keep
         )
         logp = self._logp(logits, tokenized)
-        more = logp.new_empty(len(chunk), max(map(len, chunk)), 0, logp.shape[-1])
         if stems := self._decimal_stems(tokenized):
-            follows, *added = stack_continuations(layouts, list(stems), list(stems.values()))
-            first = self._send(torch.from_numpy(np.searchsorted(positions, follows)))
-            first = logp.gather(1, first[..., None].expand(-1, -1, logp.shape[-1]))
+            order, *added = stack_continuations(layouts, list(stems), list(stems.values()))
             # The likeliest first decimals never leave the device: nothing has to wait for them.
-            answer_of, digits, _ = self._digits(tokenized)
-            decimals = digits[(first.exp() @ answer_of).argmax(-1)]
-            sent = self._send(torch.from_numpy(np.stack(added)))
+            decimals = self._first_decimals(logp, tokenized)
+            order, *sent = self._send(torch.from_numpy(np.stack([order, *added])))
             places = [torch.cat(pair, dim=1) for pair in zip(places, sent, strict=True)]
-            owner, last = np.concatenate([rows[2], added[1]], axis=1), decimals.shape[1]
-            _, after = self._run_packed(
-                decimals, places, owner, cache, text_cache, prefix, delta, last
-            )
-            more = self._unless_ended(after, tokenized).reshape(
-                len(chunk), -1, len(stems), logp.shape[-1]
-            )
+            owner = np.concatenate([rows[2], added[1]], axis=1)
+            _, logits = self._run_packed(
+                self._ids(tokenized).digits[decimals].flatten()[order], places, owner, cache,
+                text_cache, prefix, delta, np.flatnonzero(added[1] >= 0).reshape(-1, len(stems)),
+            )  # fmt: skip
+            logp = torch.cat([logp, self._unless_ended(logits, tokenized)], dim=1)
         cache.crop(prefix - cache.get_seq_length())
-        at = [np.searchsorted(positions, wanted) for wanted in keep]
-        return logp, more, states, at
+        return logp, states
+
+    def _first_decimals(self, logp: Any, tokenized: TokenizedPrompt) -> Any:
+        """Return the likeliest answer (C, S) after each of the S decimal stems, by (C, R, I)."""
+        torch = require("torch", "hf")
+        places = self._decimal_stems(tokenized).values()
+        first = torch.stack([logp[:, place] for place in places], dim=1)
+        return (first.exp() @ self._ids(tokenized).answer_of).argmax(-1)
 
     def _run_packed(
         self,
@@ -342,13 +403,13 @@ class ModelRunner:
         text_cache: Any,
         prefix: int,
         delta: Any,
-        keep: Any,
+        keep: NDArray[np.int64],
     ) -> tuple[Any, Any]:
         """Run packed tokens (B, Q), the last of those whose steps, owner and branch are given.
 
         Their keys and values go into ``text_cache``: a cache of theirs, or that of the prefixes.
+        Returns states (*keep, D) and logits (*keep, V) at the places ``keep`` among all B·Q.
         """
-        torch = require("torch", "hf")
         last = tokens.shape[1]
         steps, owners, branch = places
         position_ids = prefix + steps[:, -last:]
@@ -358,16 +419,25 @@ class ModelRunner:
             attention: Any = grouped_attention
             mask = self._packed_mask(owners, branch, steps, prefix, last)
         else:
-            queries, keys, back = (
-                self._send(torch.from_numpy(x)) for x in find_places(owner, last)
-            )
-            grid = CaptionGrid.of(queries, keys, back, branch, self.dtype)
+            grid = self._grid(owner, branch, last)
             attention = functools.partial(split_attention, prefixes=cache, grid=grid)
             mask = grid.mask  # a model may ask for one, and only hands it on
         with use_attention(self.text_config, attention):
-            return self.run(
-                tokens, {"position_ids": position_ids}, text_cache, keep=keep, mask=mask
-            )
+            return self._run_rows(tokens, {"position_ids": position_ids}, text_cache, keep, mask)
+
+    def _grid(self, owner: NDArray[np.int64], branch: Any, last: int) -> CaptionGrid:
+        """Return where the tokens of captions are, by the owner and the branch of each (B, K)."""
+        torch = require("torch", "hf")
+        queries, keys, back = (self._send(torch.from_numpy(x)) for x in find_places(owner, last))
+        return CaptionGrid.of(queries, keys, back, branch, self.dtype)
+
+    def _run_rows(
+        self, ids: Any, inputs: dict[str, Any], cache: Any, keep: NDArray[np.int64], mask: Any
+    ) -> tuple[Any, Any]:
+        """Run the model; returns states (*keep, D) and logits (*keep, V)."""
+        rows = self._send(require("torch", "hf").from_numpy(keep.ravel()))
+        states, logits = self.run(ids, inputs, cache, keep=rows, mask=mask)
+        return states.reshape(*keep.shape, -1), logits.reshape(*keep.shape, -1)
 
     def _attends_to_all(self) -> bool:
         """Whether every layer attends to all tokens before it, and to those of the text alone."""
@@ -384,25 +454,26 @@ class ModelRunner:
         return tokenized.decimal_stems if self.second_decimal else {}
 
     def _unless_ended(self, logits: Any, tokenized: TokenizedPrompt) -> Any:
-        """Return log-probabilities (B, R, I), NaN where the likeliest token is not a digit."""
+        """Return log-probabilities (..., I), NaN where the likeliest token is not a digit."""
         torch = require("torch", "hf")
-        goes_on = torch.isin(logits.argmax(-1), self._digits(tokenized)[2])
+        goes_on = torch.isin(logits.argmax(-1), self._ids(tokenized).all_digits)
         return self._logp(logits, tokenized).where(goes_on[..., None], torch.nan)
 
-    def _digits(self, tokenized: TokenizedPrompt) -> tuple[Any, Any, Any]:
-        """Return ``answer_of`` (I, K), the id of each digit (K,) and all ids of digits, as tensors.
+    def _ids(self, tokenized: TokenizedPrompt) -> _Ids:
+        """Return a prompt's ids as tensors.
 
         Made once: a copy to the device would wait for what it has queued.
         """
         torch = require("torch", "hf")
-        if tokenized not in self._digit_tensors:
+        if tokenized not in self._id_tensors:
             groups = tokenized.answers[0]
-            self._digit_tensors[tokenized] = (
+            self._id_tensors[tokenized] = _Ids(
+                torch.tensor(tokenized.wanted, device=self._device),
                 torch.from_numpy(tokenized.answer_of).to(self._device),
                 torch.tensor([group[0] for group in groups], device=self._device),
                 torch.tensor([i for group in groups for i in group], device=self._device),
             )
-        return self._digit_tensors[tokenized]
+        return self._id_tensors[tokenized]
 
     def _pinned(self, tensor: Any) -> Any:
         """Convert and pin a tensor for the copy to the device; done in the preparing threads."""
@@ -411,6 +482,8 @@ class ModelRunner:
 
     def _send(self, tensor: Any) -> Any:
         """Copy to the device without waiting for the work it has queued."""
+        if tensor.is_cuda:
+            return tensor
         return self._pinned(tensor).to(self._device, non_blocking=True)
 
     def _packed_mask(self, owner: Any, branch: Any, steps: Any, prefix: int, last: int) -> Any:
@@ -502,20 +575,25 @@ class ModelRunner:
     def run(
         self, ids: Any, inputs: dict[str, Any], cache: Any, keep: Any, mask: Any = None
     ) -> tuple[Any, Any]:
-        """Run the model; returns the states (B, R, D) before the head and the logits (B, R, V)."""
+        """Run the model; returns the states (B, R, D) before the head and the logits (B, R, V).
+
+        ``keep`` is how many of the last positions are read, or a tensor of M places among all
+        B·L: then these M alone go through the head, as (1, M, D).
+        """
         torch = require("torch", "hf")
-        ids = ids.to(self._device)
+        ids = self._send(ids)
         if mask is None:
             before = 0 if cache is None else cache.get_seq_length()
             mask = torch.ones(len(ids), before + ids.shape[1], dtype=torch.long, device=ids.device)
         head = self.model.get_output_embeddings()
-        with _record_input(head) as seen, use_fused_rotation(self._rotary_modules):
+        rows = None if isinstance(keep, int) else keep
+        with _head_input(head, rows) as seen, use_fused_rotation(self._rotary_modules):
             logits = self.model(
                 input_ids=ids,
                 attention_mask=mask,
                 past_key_values=cache,
                 use_cache=cache is not None,
-                logits_to_keep=keep,
+                logits_to_keep=keep if rows is None else 0,
                 **inputs,
             ).logits
         return seen[0], logits
@@ -525,7 +603,10 @@ class ModelRunner:
         torch = require("torch", "hf")
         inputs = {}
         for name in images[0].inputs:
-            value = torch.cat([self._send(image.inputs[name]) for image in images])
+            values = [image.inputs[name] for image in images]
+            # Models read sizes as numbers, and would wait for the device to send them back.
+            values = values if name == "image_sizes" else [self._send(value) for value in values]
+            value = torch.cat(values)
             if longer and name in PER_TOKEN_INPUTS:
                 more = value[:, -1:].expand(-1, longer, *value.shape[2:])
                 more = more if PER_TOKEN_INPUTS[name] else torch.zeros_like(more)
@@ -539,9 +620,9 @@ class ModelRunner:
         return None if delta is None else delta.reshape(batch, 1).to(self._device).clone()
 
     def _logp(self, logits: Any, tokenized: TokenizedPrompt) -> Any:
-        """Return log-probabilities (B, R, I) of the wanted ids, by logits (B, R, V)."""
+        """Return log-probabilities (..., I) of the wanted ids, by logits (..., V)."""
         logits = logits.float()
-        chosen = logits[..., tokenized.wanted]
+        chosen = logits[..., self._ids(tokenized).wanted]
         return (chosen - logits.logsumexp(-1, keepdim=True)).double()
 
     def head_rows(self, tokenized: TokenizedPrompt) -> Any:
@@ -556,13 +637,17 @@ class ModelRunner:
         longest = max(len(suffix) for group in groups for suffix in group.suffixes)
         longest += sum(map(len, groups[0].tokenized.stems))
         longest += len(self._decimal_stems(groups[0].tokenized))
-        tokens = min(MAX_PACKED_TOKENS, self._tokens_that_fit())
+        tokens = min(self.max_packed_tokens(), self._tokens_that_fit())
         size = self.batch_captions or max(1, tokens // (len(groups) * longest))
         # Llama 4 counts places in the sequence, whatever the positions say, in steps of this size.
         step = getattr(self.text_config, "floor_scale", None)
         if step and getattr(self.text_config, "attn_temperature_tuning", False):
             size = min(size, (step - 1 - groups[0].image.ids.shape[1] % step) // longest)
         return int(size)
+
+    def max_packed_tokens(self) -> int:
+        """Return how many tokens of captions run at once where memory is not short."""
+        return MAX_PACKED_TOKENS if self._attends_to_all() else MAX_MASKED_TOKENS
 
     def max_suffix(self, image: ProcessedImage, tokenized: TokenizedPrompt) -> int:
         """Return how many tokens may follow an image's prefix, not counting what is forced."""
@@ -628,14 +713,19 @@ def _is_whole(tensor: Any) -> bool:
 def _widen_head(head: Any) -> None:
     """Let a head return float32: its logits are near 20, where bfloat16 has steps of 0.125.
 
-    What a model does with its logits afterwards, it does in float32 too. The weights are converted
-    in blocks over the vocabulary. A quantised head stays as it is.
+    What a model does with its logits afterwards, it does in float32 too. Where 16-bit floats cannot
+    be multiplied into float32, the weights are converted in blocks over the vocabulary. A quantised
+    head stays as it is.
     """
     torch = require("torch", "hf")
     if type(head) is not torch.nn.Linear or head.weight.dtype == torch.float32:
         return
 
     def forward(states: Any) -> Any:
+        if states.is_cuda and states.dtype == head.weight.dtype and has_wide_products(states.dtype):
+            product = torch.mm(states.flatten(0, -2), head.weight.T, out_dtype=torch.float32)
+            product = product if head.bias is None else product + head.bias
+            return product.unflatten(0, states.shape[:-1])
         weights = head.weight.split(HEAD_BLOCK)
         biases = [None] * len(weights) if head.bias is None else head.bias.float().split(HEAD_BLOCK)
         rows, linear = states.float(), torch.nn.functional.linear
@@ -647,11 +737,51 @@ def _widen_head(head: Any) -> None:
 
 
 @contextmanager
-def _record_input(module: Any) -> Iterator[list[Any]]:
-    """Collect the first input of a module, call by call."""
+def _head_input(head: Any, rows: Any) -> Iterator[list[Any]]:
+    """Collect what goes into a head, call by call; only some ``rows`` of it if they are given."""
     seen: list[Any] = []
-    hook = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+
+    def choose(_: Any, inputs: Any) -> Any:
+        states, *others = inputs
+        if rows is not None:
+            states = states.flatten(0, 1)[rows.to(states.device)][None]
+        seen.append(states)
+        return (states, *others)
+
+    hook = head.register_forward_pre_hook(choose)
     try:
         yield seen
     finally:
         hook.remove()
+
+
+def _fetch(parts: list[tuple[Any, Any, list[int]]]) -> Answers:
+    """Begin to copy the answers of chunks to the host; what is returned waits for the copies.
+
+    A part is log-probabilities (C, R, I), states (C, R, D), and how many of the C captions are of
+    each image.
+    """
+    torch = require("torch", "hf")
+    device, images = parts[-1][0].device, len(parts[-1][2])
+    later = device.type == "cuda"
+    copies = [
+        [x.to("cpu", non_blocking=later).split(counts) for x in (logp, states)]
+        for logp, states, counts in parts
+    ]
+    copied = None
+    if later:
+        copied = torch.cuda.Event()
+        copied.record(torch.cuda.current_stream(device))
+
+    def answers() -> list[LogpAndStates]:
+        if copied is not None:
+            copied.synchronize()
+        return [
+            (
+                np.concatenate([logp[image].numpy() for logp, _ in copies]),
+                np.concatenate([states[image].float().numpy() for _, states in copies]),
+            )
+            for image in range(images)
+        ]
+
+    return answers

@@ -1,10 +1,8 @@
 """Where the rating is in an answer that the model generated, and what the model wrote before it.
 
-We let the model generate a few tokens, greedily, as in the paper and in FLEUR. What it wrote before
-the rating is then given to it, and the ratings after that are read as after a prompt
-(:func:`discode.backends.local.vocabulary.readings_from_logp`): every stem, every answer. This is
-slower than forcing the stems at once, and fails where the model writes no rating. It is used on
-request, and where a rating is an unlikely beginning for the model.
+The model generates a few tokens, greedily, as in the paper. What it wrote before the rating is then
+given to it, and the ratings after that are read as after a prompt. This is done on request, and
+where a rating is an unlikely beginning for the model.
 """
 
 from __future__ import annotations

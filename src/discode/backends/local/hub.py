@@ -52,10 +52,10 @@ def local_folder(name: str, files: Sequence[str], common: Mapping[str, Any]) -> 
     return Path(hub.snapshot_download(name, allow_patterns=list(files), **where))
 
 
-def hub_weight_bytes(name: str, revision: str | None, kind: str, *, offline: bool) -> float:
-    """Return the size of a model's weights as ``kind`` before the download; 0 if unknown."""
-    if offline:
-        folder = cached_folder(name, revision)
+def model_bytes(name: str, revision: str | None, kind: str, *, offline: bool) -> float:
+    """Return the size of a model's weights as ``kind``, of a hub's without a download; or 0."""
+    folder = Path(name) if Path(name).is_dir() else cached_folder(name, revision)
+    if offline or Path(name).is_dir():
         files = memory.weight_files(folder) if folder is not None else []
         return memory.weight_bytes([path for path in files if path.is_file()], kind)
     hub = require("huggingface_hub", "hf")

@@ -2,25 +2,9 @@
 
 ``OpenGVLab/InternVL2_5-8B`` and its sisters come with code of their own, in a layout that
 transformers does not read. None of that code runs here: the settings, the tokenizer, the prompt and
-the names of the weights are translated.
-
-The original layout (``OpenGVLab/InternVL``, ``modeling_internvl_chat.py``), for a vision tower of
-width D with N patches, and a language model of width E with H heads of width d in G groups:
-
-========================================= ================ ====================================
-original                                  shape            here
-========================================= ================ ====================================
-vision_model.embeddings.class_embedding   (1, 1, D)        cls_token
-vision_model.embeddings.patch_embedding   (D, 3, p, p)     patch_embeddings.projection
-vision_model.embeddings.position_embedding (1, 1+N, D)     position_embeddings
-vision_model.encoder.layers.i.attn.qkv    (3·D, D)         q_proj, k_proj, v_proj, stacked
-vision_model.encoder.layers.i.attn.proj   (D, D)           projection_layer
-vision_model.encoder.layers.i.ls1, ls2    (D,)             lambda_1, lambda_2
-mlp1.0, mlp1.1, mlp1.3                    (4·D,), (E, 4·D) layer_norm, linear_1, linear_2
-language_model.*, Qwen2                   as in Qwen2      the same
-language_model.*, InternLM2:              as in Llama      the same, under other names, and
-  attention.wqkv                          ((H+2·G)·d, E)   per group H/G queries, a key, a value
-========================================= ================ ====================================
+the names of the weights are translated (:data:`RENAMED`). Two weights are cut: ``attn.qkv`` of the
+vision tower, (3·D, D), and InternLM2's ``attention.wqkv``, ((H+2·G)·d, E): per group H/G queries, a
+key, a value.
 """
 
 from __future__ import annotations
@@ -92,42 +76,38 @@ _VISION_NAMES = {"qkv_bias": "attention_bias", "qk_normalization": "use_qk_norm"
 
 
 def is_original(settings: Mapping[str, Any]) -> bool:
-    """Return whether a config.json describes an InternVL in its original layout.
-
-    >>> is_original({"architectures": ["InternVLChatModel"]})
-    True
-    """
+    """Return whether a config.json describes an InternVL in its original layout."""
     return ARCHITECTURE in (settings.get("architectures") or ())
 
 
 def open_original(name: str, folder: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the configuration and the processor of an original checkpoint."""
     try:
-        if refused := _refused(settings):
-            raise InputError(f"{name} cannot be opened: {refused}")
+        _check(name, settings)
         tokenizer = read_tokenizer(folder, settings["llm_config"]["architectures"][0])
         return _configuration(settings, tokenizer), _processor(folder, settings, tokenizer)
     except KeyError as error:
-        raise InputError(f"the config.json of {name} lacks {error}") from None
+        raise InputError(f"the settings of {name} lack {error}") from None
 
 
-def _refused(settings: Mapping[str, Any]) -> str:
-    """Return what transformers' classes would compute otherwise, or nothing."""
+def _check(name: str, settings: Mapping[str, Any]) -> None:
+    """Raise where transformers' classes would compute something else."""
     language, vision = settings["llm_config"], settings["vision_config"]
-    if language["architectures"][0] not in LANGUAGE_MODELS:
-        known = " and ".join(LANGUAGE_MODELS)
-        return f"its language model is {language['architectures'][0]}; {known} can be translated"
-    if settings.get("template") != TEMPLATE:
-        return f"its prompt is {settings.get('template')!r}; only {TEMPLATE!r} is known"
-    if settings.get("ps_version") != "v2":
-        return f"ps_version is {settings.get('ps_version')!r}, not 'v2'"
-    if settings.get("use_backbone_lora") or settings.get("use_llm_lora"):
-        return "its LoRA weights are not merged"
-    if vision.get("qk_normalization") and vision["layer_norm_eps"] != 1e-6:
-        return "layer_norm_eps is not 1e-6"
-    if (kind := _rope(language)["rope_type"]) not in ("default", "dynamic", "linear"):
-        return f"its positions are {kind!r}"
-    return ""
+    eps = vision["layer_norm_eps"] if vision.get("qk_normalization") else 1e-6
+    for what, value, allowed in (
+        ("language model", language["architectures"][0], tuple(LANGUAGE_MODELS)),
+        ("template", settings.get("template"), (TEMPLATE,)),
+        ("ps_version", settings.get("ps_version"), ("v2",)),
+        ("use_backbone_lora", settings.get("use_backbone_lora", 0), (0,)),
+        ("use_llm_lora", settings.get("use_llm_lora", 0), (0,)),
+        ("layer_norm_eps", eps, (1e-6,)),
+        ("rope_type", _rope(language)["rope_type"], ("default", "dynamic", "linear")),
+    ):
+        if value not in allowed:
+            raise InputError(
+                f"{name} cannot be opened: its {what} is {value!r}; allowed: "
+                f"{', '.join(map(str, allowed))}"
+            )
 
 
 def _rope(language: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,19 +161,16 @@ def _tokens_per_tile(settings: Mapping[str, Any]) -> int:
 def _processor(folder: Path, settings: Mapping[str, Any], tokenizer: Any) -> Any:
     """Return the processor: tiles of 448 pixels, and one of the whole image after them."""
     transformers = require("transformers", "hf")
-    path = folder / "preprocessor_config.json"
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        mean, std = stored["image_mean"], stored["image_std"]
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{path} cannot be read: {error!r}") from None
+    stored = _read_json(folder / "preprocessor_config.json")
     side = _tile_size(settings)
-    size = {"height": side, "width": side}
+    common = {
+        "size": {"height": side, "width": side},
+        "image_mean": stored["image_mean"],
+        "image_std": stored["image_std"],
+    }
     tiled = settings.get("dynamic_image_size", False)
     images = transformers.GotOcr2ImageProcessor(
-        size=size,
-        image_mean=mean,
-        image_std=std,
+        **common,
         min_patches=settings["min_dynamic_patch"] if tiled else 1,
         max_patches=settings["max_dynamic_patch"] if tiled else 1,
     )
@@ -201,10 +178,17 @@ def _processor(folder: Path, settings: Mapping[str, Any], tokenizer: Any) -> Any
     return transformers.InternVLProcessor(
         images,
         tokenizer,
-        transformers.InternVLVideoProcessor(size=size, image_mean=mean, image_std=std),
+        transformers.InternVLVideoProcessor(**common),
         image_seq_length=_tokens_per_tile(settings),
         chat_template=_chat_template(system),
     )
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
 
 
 def _chat_template(system: str) -> str:
@@ -249,13 +233,12 @@ def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
     The special tokens of ``tokenizer_config.json`` take the place of unused pieces, or follow them.
     """
     tokenizers, transformers = require("tokenizers", "hf"), require("transformers", "hf")
-    path = folder / "tokenizer_config.json"
+    settings = _read_json(folder / "tokenizer_config.json")
+    added = {int(i): token["content"] for i, token in settings["added_tokens_decoder"].items()}
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        added = {int(i): token["content"] for i, token in settings["added_tokens_decoder"].items()}
         pieces = list(read_pieces((folder / "tokenizer.model").read_bytes()))
-    except (OSError, ValueError, KeyError, IndexError) as error:
-        raise InputError(f"cannot read the tokenizer in {folder}: {error!r}") from None
+    except (OSError, ValueError, IndexError) as error:
+        raise InputError(f"cannot read {folder / 'tokenizer.model'}: {error}") from None
     names = [added.get(i, piece) for i, (piece, _, _) in enumerate(pieces)]
     vocab = {name: i for i, name in enumerate(names)}
     scores = {piece: score for piece, score, kind in pieces if kind == NORMAL_PIECE}
@@ -303,9 +286,8 @@ def load_original(name: str, folder: Path, config: Any, options: Mapping[str, An
     )
     for what, keys in (("lacks", report["missing_keys"]), ("has", report["unexpected_keys"])):
         if keys:
-            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-            why = "" if what == "lacks" else ", which InternVL does not have"
-            raise InputError(f"{name} {what} the weight {sorted(keys)[0]}{more}{why}")
+            weights = ", ".join(sorted(keys))
+            raise InputError(f"{name} is not an InternVL checkpoint: it {what} weights: {weights}")
     return model
 
 

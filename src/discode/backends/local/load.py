@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 
 from discode.backends.local import hub, internvl, memory
 from discode.backends.local.adapters import REMOTE_CODE_MODELS, RemoteCodeModel, load_remote_code
@@ -20,6 +20,7 @@ from discode.options import SIZE, TEXT, Configurable, option, with_options_docum
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZE = ("4bit", "8bit", "fp8")
+AUTO_OFF = ("auto", "off")
 _DIGEST_BLOCK = 1 << 16
 OWN_CODE = (
     "{} brings code of its own; if you trust it, give trust_remote_code=True "
@@ -38,22 +39,13 @@ KEPT_SUFFIXES = (".json", ".jinja", ".safetensors", ".py", *TOKENIZER_SUFFIXES)
 class LocalOptions(Configurable):
     """The options of ``hf:ORG/NAME`` and ``hf:FOLDER``."""
 
-    device: str | None = option(
-        None, "cuda, cuda:1, cpu or mps; the GPU if there is one", TEXT, None
-    )
-    dtype: str = option(
-        "auto", "type of the weights; auto: bfloat16 on a GPU, else float32", *DTYPES
-    )
+    device: str | None = option(None, "cuda, cuda:1, cpu or mps; a GPU if there is one", TEXT, None)
+    dtype: str = option("auto", "type of the weights; auto: bfloat16 on a GPU", *DTYPES)
     revision: str | None = option(None, "branch, tag or commit of the hub's repository", TEXT, None)
     quantize: str | None = option(
-        None,
-        "size of the weights; fp8 needs a recent GPU, the others bitsandbytes",
-        *QUANTIZE,
-        None,
+        None, "smaller weights; fp8 needs a recent GPU, the others bitsandbytes", *QUANTIZE, None
     )
-    device_map: str | None = option(
-        None, "accelerate's; auto spreads a model over several GPUs", TEXT, None
-    )
+    device_map: str | None = option(None, "accelerate's; auto takes several GPUs", TEXT, None)
     trust_remote_code: bool = option(
         False, "whether code that comes with the model may run: it may do anything", True, False
     )
@@ -64,30 +56,22 @@ class LocalOptions(Configurable):
         *("auto", "forced", "generate"),
     )
     second_decimal: str = option(
-        "auto",
-        "second decimal where the model would write one (0.85); off continues a store of 0.2",
-        *("auto", "off"),
+        "auto", "second decimal where the model writes one; off continues a 0.2 store", *AUTO_OFF
     )
-    packing: str = option(
-        "auto", "captions that share a pass; off: one pass per pair", "auto", "off"
-    )
+    packing: str = option("auto", "captions that share a pass; off: one pass per pair", *AUTO_OFF)
     legacy_spaces: str = option(
         "keep",
         "spaces that transformers adds to prompts (Yi); a warning advises off",
         "keep",
         "off",
     )
-    batch_captions: int | None = option(
-        None, "captions of an image that run at once; by memory", SIZE, None
-    )
-    batch_images: int | None = option(
-        None, "images that run at once; by memory, at most 8", SIZE, None
-    )
+    batch_captions: int | None = option(None, "captions at once; by memory", SIZE, None)
+    batch_images: int | None = option(None, "images at once; by memory, at most 8", SIZE, None)
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model and its processor."""
+    """A model and its processor; ``lock`` is held while it runs, for one thread at a time."""
 
     model: Any
     processor: Any
@@ -96,11 +80,10 @@ class LoadedModel:
     dtype: str
     device: Any
     lock: Any = field(default_factory=RLock, compare=False)
-    """Held while the model runs: its hooks and its state are for one thread at a time."""
 
 
 def choose_device_and_dtype(device: str | None, dtype: str) -> tuple[str, str]:
-    """Return the device and the dtype to use; raise where they cannot be used.
+    """Return the device and the dtype to use.
 
     >>> choose_device_and_dtype("cpu", "auto")
     ('cpu', 'float32')
@@ -133,12 +116,14 @@ def load_model(name: str, options: LocalOptions) -> LoadedModel:
     if not folder.is_dir():
         common["local_files_only"] = hub.must_use_cache(name, options.revision)
     weights = _weight_options(options, device, dtype)
-    with _in_one_line(name, device, options.trust_remote_code):
+    with in_one_line(name, device, trusted=options.trust_remote_code):
         described = describe(name, common)
         if described.remote and options.quantize == "fp8":
             raise InputError(f"quantize=fp8 is not for models with code of their own, like {name}")
         if options.device_map is None:
-            _check_memory(name, common, options.quantize or dtype, device)
+            kind, offline = options.quantize or dtype, common.get("local_files_only", False)
+            needed = hub.model_bytes(name, options.revision, kind, offline=offline)
+            memory.check_fits(name, needed, kind, device)
         model = _load_weights(name, described, weights, common)
         if options.quantize == "fp8":
             from discode.backends.local.gpu.fp8 import use_fp8  # imports torch
@@ -163,7 +148,7 @@ def load_model(name: str, options: LocalOptions) -> LoadedModel:
 
 
 def _weight_options(options: LocalOptions, device: str, dtype: str) -> dict[str, Any]:
-    """Return what ``from_pretrained`` takes besides names; raise where it cannot be done here."""
+    """Return what ``from_pretrained`` takes besides names."""
     torch, quantize = require("torch", "hf"), options.quantize
     quantization, device_map = None, options.device_map
     if quantize == "fp8":  # torch's own, after loading
@@ -189,20 +174,9 @@ def _weight_options(options: LocalOptions, device: str, dtype: str) -> dict[str,
     }
 
 
-def _check_memory(name: str, common: dict[str, Any], kind: str, device: str) -> None:
-    """Raise unless the weights fit on the device."""
-    if Path(name).is_dir():
-        needed = memory.weight_bytes(memory.weight_files(Path(name)), kind)
-    else:
-        offline = common["local_files_only"]
-        needed = hub.hub_weight_bytes(name, common["revision"], kind, offline=offline)
-    memory.check_fits(name, needed, kind, device)
-
-
 def _load_weights(
     name: str, described: ModelDescription, weights: dict[str, Any], common: dict[str, Any]
 ) -> Any:
-    """Load the model by its own code, from InternVL's original layout, or by transformers."""
     if described.remote:
         revision = common["revision"]
         return load_remote_code(described.remote, name, described.config, revision, weights)
@@ -214,7 +188,7 @@ def _load_weights(
 
 
 @contextmanager
-def _in_one_line(name: str, device: str, trust_remote_code: bool) -> Iterator[None]:
+def in_one_line(name: str, device: str = "cpu", *, trusted: bool = False) -> Iterator[None]:
     """Say in one line why a model cannot be loaded, whatever was raised."""
     try:
         yield
@@ -227,40 +201,27 @@ def _in_one_line(name: str, device: str, trust_remote_code: bool) -> Iterator[No
         ) from error
     # A broken settings file may fail anywhere in transformers, with any exception.
     except Exception as error:
-        if "trust_remote_code=True" in str(error) and not trust_remote_code:
+        why = f"cannot load {name}: {short_message(error)}"
+        if "trust_remote_code=True" in str(error) and not trusted:
             raise InputError(OWN_CODE.format(name)) from None
-        raise InputError(f"cannot load {name}: {short_message(error)}") from error
+        if isinstance(error, ImportError) and not trusted:  # a model's own code may need anything
+            raise MissingExtraError(
+                f"{why.rstrip('.')}; run: pip install 'discode-eval[hf]'"
+            ) from error
+        raise InputError(why) from error
 
 
-@dataclass(frozen=True)
-class ModelDescription:
+class ModelDescription(NamedTuple):
     """What a model says of itself before its weights are read."""
 
     config: Any
     processor: Any
-    remote: RemoteCodeModel | None
-    """How it is opened where it needs its own code."""
-    original: bool
-    """Whether it is an InternVL in its original layout."""
+    remote: RemoteCodeModel | None  # how it is opened where it needs its own code
+    original: bool  # whether it is an InternVL in its original layout
 
 
 def describe(name: str, common: dict[str, Any]) -> ModelDescription:
-    """Open configuration and processor; ``common`` is what ``from_pretrained`` takes.
-
-    Raise InputError where the model cannot be a judge.
-    """
-    try:
-        return _describe(name, common)
-    except ImportError as error:
-        if common["trust_remote_code"] or isinstance(error, MissingExtraError):
-            raise  # a model's own code may need anything
-        why = short_message(error).rstrip(".")
-        raise MissingExtraError(
-            f"{name} cannot be opened: {why}; run: pip install 'discode-eval[hf]'"
-        ) from error
-
-
-def _describe(name: str, common: dict[str, Any]) -> ModelDescription:
+    """Open configuration and processor; ``common`` is what ``from_pretrained`` takes."""
     transformers = require("transformers", "hf")
     folder = Path(name)
     with quiet_hub():
@@ -281,10 +242,9 @@ def _describe(name: str, common: dict[str, Any]) -> ModelDescription:
         _check_processor(folder)
     reader = getattr(transformers, remote.reader if remote else "AutoProcessor")
     processor = reader.from_pretrained(name, **common)
-    if not remote and getattr(processor, "tokenizer", None) is None:
-        raise InputError(f"{name} has no tokenizer beside its image processor")
-    if not remote and not getattr(processor, "chat_template", None):
-        raise InputError(f"{name} has no chat template; a judge needs a chat model")
+    for part in () if remote else ("tokenizer", "chat_template"):
+        if not getattr(processor, part, None):
+            raise InputError(f"{name} has no {part}; a judge needs a chat model that sees images")
     return ModelDescription(config, processor, remote, False)
 
 
@@ -331,16 +291,11 @@ def check_name(name: str, revision: str | None) -> None:
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return the config.json of a model's folder."""
-    config = folder / "config.json"
-    if not config.is_file():
-        raise InputError(f"{folder} has no config.json; it is not a model folder")
     try:
-        settings = json.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{config} cannot be read: {short_message(error)}") from None
-    if not isinstance(settings, dict):
-        raise InputError(f"{config} cannot be read: it is not a table of settings")
-    return settings
+        return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        why = short_message(error)
+        raise InputError(f"{folder} has no config.json that can be read: {why}") from None
 
 
 def check_folder(folder: Path, trust_remote_code: bool) -> None:

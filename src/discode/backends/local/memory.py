@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import struct
+import re
 from collections.abc import Iterable
 from math import prod
 from pathlib import Path
@@ -22,7 +22,6 @@ BYTES_PER_WEIGHT = {
 """Bytes per weight once it is loaded, without the scales of quantised ones."""
 FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
 """safetensors' names of the types that are converted on loading."""
-_HEADER = 100_000_000  # safetensors' own limit
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -46,25 +45,18 @@ def weight_bytes(files: Iterable[Path], kind: str) -> float:
     as it is.
     """
     total = 0.0
+    safetensors = require("safetensors", "hf")
     for path in files:
         try:
-            with path.open("rb") as file:
-                (length,) = struct.unpack("<Q", file.read(8))
-                if length > _HEADER:
-                    raise ValueError("its header is too long")
-                tensors = json.loads(file.read(length))
-            tensors.pop("__metadata__", None)
-            for tensor in tensors.values():
-                first, last = tensor["data_offsets"]
-                floats = tensor["dtype"] in FLOAT_TYPES
-                total += prod(tensor["shape"]) * BYTES_PER_WEIGHT[kind] if floats else last - first
-            missing = 8 + length + max((t["data_offsets"][1] for t in tensors.values()), default=0)
-            missing -= path.stat().st_size
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-            why = getattr(error, "strerror", None) or "it is not a safetensors file"
-            raise InputError(f"cannot read {path}: {why}; download it again") from None
-        if missing > 0:
-            raise InputError(f"the last {missing} bytes of {path} are missing; download it again")
+            with safetensors.safe_open(path, "pt") as file:
+                for part in map(file.get_slice, file.keys()):
+                    stored = part.get_dtype()  # "I64", "F8_E4M3", "BOOL"
+                    bits = re.search(r"\d+", stored)
+                    size = int(bits[0]) / 8 if bits else 1.0
+                    size = BYTES_PER_WEIGHT[kind] if stored in FLOAT_TYPES else size
+                    total += prod(part.get_shape()) * size
+        except (OSError, safetensors.SafetensorError) as error:
+            raise InputError(f"cannot read {path}: {error}; download it again") from None
     return total
 
 
@@ -83,9 +75,12 @@ def check_fits(name: str, needed: float, kind: str, device: str) -> None:
     """Raise where the weights alone are more than a device has free."""
     free = free_bytes(device)
     if free is not None and needed > free:
+        smaller = "dtype='bfloat16', " if kind == "float32" else ""
+        smaller += "quantize='4bit', " if kind != "4bit" else ""
         raise BackendError(
             f"{name} needs {gigabytes(needed)} for its weights in {kind}, and {device} has "
-            f"{gigabytes(free)} free; {_advice(kind)}"
+            f"{gigabytes(free)} free; try {smaller}device_map='auto' (several GPUs) or a smaller "
+            "model"
         )
 
 
@@ -115,13 +110,6 @@ def gigabytes(size: float) -> str:
     '16.2 GB'
     """
     return f"{size / 1e9:.1f} GB" if size > 1e8 else f"{size / 1e6:.2f} MB"
-
-
-def _advice(kind: str) -> str:
-    """Return options that take less memory than ``kind``."""
-    smaller = ["dtype='bfloat16'"] if kind == "float32" else []
-    smaller += ["quantize='4bit'"] if kind != "4bit" else []
-    return "try " + ", ".join([*smaller, "device_map='auto' (several GPUs) or a smaller model"])
 
 
 def _system_free() -> int | None:

@@ -11,18 +11,25 @@ and positions start anew after the prefix. So each answer is what a separate pas
 
 What depends on those answers follows in a second pass over the same cache, one token per caption:
 the first decimal after its "0.", so that the second decimal can be read.
+
+Where there are few captions, prefix and suffixes are one sequence and one pass, and every first
+decimal stands after the "0." as a *leaf*: a few tokens more cost less than two passes more over a
+model's weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+BRANCHES = 64
+"""More than a caption has stems. Leaf k of branch b is branch b + 64 (k + 1)."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +38,9 @@ class PackedLayout:
 
     ``tokens``, ``steps`` (positions after the prefix), ``owner`` (the caption) and ``branch`` are
     (Q,). Branch -1 is the caption itself, its trunk; a token of branch b, the b-th stem, attends to
-    the trunk and to branch b. ``keep`` (N, R) are the positions where the R answers of each caption
-    are read: the end of the trunk, then every token of every stem.
+    the trunk and to branch b, and so does a leaf of that branch. ``keep`` (N, R) are the positions
+    where the R answers of each caption are read: the end of the trunk, then every token of every
+    stem, then the leaves.
     """
 
     tokens: Ints
@@ -42,14 +50,22 @@ class PackedLayout:
     keep: Ints
 
     @classmethod
-    def of(cls, suffixes: Sequence[Sequence[int]], stems: Sequence[Sequence[int]]) -> PackedLayout:
-        """Lay out N suffixes, each followed by every stem.
+    def of(
+        cls,
+        suffixes: Sequence[Sequence[int]],
+        stems: Sequence[Sequence[int]],
+        leaves: Mapping[int, Sequence[int]] = MappingProxyType({}),
+    ) -> PackedLayout:
+        """Lay out N suffixes, each followed by every stem, and stem b by each of ``leaves[b]``.
 
         >>> layout = PackedLayout.of([[5, 6], [7]], [[1, 2], [3]])
         >>> layout.tokens.tolist(), layout.steps.tolist()
         ([5, 6, 1, 2, 3, 7, 1, 2, 3], [0, 1, 2, 3, 2, 0, 1, 2, 1])
         >>> layout.keep.tolist()
         [[1, 2, 3, 4], [5, 6, 7, 8]]
+        >>> layout = PackedLayout.of([[5, 6]], [[1, 2], [3]], {1: [8, 9]})
+        >>> layout.tokens.tolist(), layout.steps.tolist(), layout.branch.tolist()
+        ([5, 6, 1, 2, 3, 8, 9], [0, 1, 2, 3, 2, 3, 3], [-1, -1, 0, 0, 1, 65, 129])
         """
         tokens: list[int] = []
         steps: list[int] = []
@@ -66,14 +82,23 @@ class PackedLayout:
                 tokens += stem
                 steps += range(len(suffix), len(suffix) + len(stem))
                 branch += [b] * len(stem)
+            for b, several in leaves.items():
+                places += range(len(tokens), len(tokens) + len(several))
+                tokens += several
+                steps += [len(suffix) + len(stems[b])] * len(several)
+                branch += [b + BRANCHES * (k + 1) for k in range(len(several))]
             owner += [number] * (len(tokens) - len(owner))
             keep.append(places)
-        rows = (tokens, steps, owner, branch, keep)
+        answers = 1 + sum(map(len, stems)) + sum(map(len, leaves.values()))
+        kept = np.array(keep, np.int64).reshape(len(suffixes), answers)
+        rows = (tokens, steps, owner, branch, kept)
         return cls(*(np.array(row, np.int64) for row in rows))
 
 
-def stack_layouts(layouts: Sequence[PackedLayout]) -> tuple[Ints, Ints, Ints, Ints, list[Ints]]:
-    """Pad the layouts of B images: tokens, steps, owner and branch (B, Q), positions to keep.
+def stack_layouts(layouts: Sequence[PackedLayout]) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Pad the layouts of B images: tokens, steps, owner and branch (B, Q).
+
+    The last is where the answers of all C captions are read, (C, R) places among all B·Q.
 
     Each padding token is an owner of its own: it attends to itself, and no other attends to it.
     """
@@ -84,7 +109,8 @@ def stack_layouts(layouts: Sequence[PackedLayout]) -> tuple[Ints, Ints, Ints, In
         n = len(layout.tokens)
         tokens[row, :n], steps[row, :n] = layout.tokens, layout.steps
         owner[row, :n], branch[row, :n] = layout.owner, layout.branch
-    return tokens, steps, owner, branch, [layout.keep for layout in layouts]
+    keep = np.concatenate([row * width + layout.keep for row, layout in enumerate(layouts)])
+    return tokens, steps, owner, branch, keep
 
 
 def stack_continuations(
@@ -92,25 +118,27 @@ def stack_continuations(
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Lay out S tokens per caption that follow its answers at ``places``, on these branches.
 
-    Returns the positions (B, N·S) in the sequences that the tokens follow, and their steps, owner
+    Returns which of the C·S tokens of all captions stands where (B, N·S), and their steps, owner
     and branch (B, N·S), padded as in :func:`stack_layouts`.
 
     >>> layouts = [PackedLayout.of([[5, 6], [7]], [[1, 2], [3]]), PackedLayout.of([[8]], [[1, 2]])]
-    >>> follows, steps, owner, branch = stack_continuations(layouts, branches=[0], places=[2])
-    >>> follows.tolist(), steps.tolist(), owner.tolist()
-    ([[3, 7], [2, 0]], [[4, 3], [3, 0]], [[0, 1], [0, -11]])
+    >>> order, steps, owner, branch = stack_continuations(layouts, branches=[0], places=[2])
+    >>> order.tolist(), steps.tolist(), owner.tolist()
+    ([[0, 1], [2, 0]], [[4, 3], [3, 0]], [[0, 1], [0, -11]])
     """
     width = max(len(layout.tokens) for layout in layouts)
     most = max(len(layout.keep) for layout in layouts) * len(branches)
-    follows, steps = (np.zeros((len(layouts), most), np.int64) for _ in range(2))
+    order, steps = (np.zeros((len(layouts), most), np.int64) for _ in range(2))
     owner = np.tile(-1 - width - np.arange(most), (len(layouts), 1))
+    before = 0
     for row, layout in enumerate(layouts):
         at = layout.keep[:, list(places)].ravel()
-        follows[row, : len(at)] = at
+        order[row, : len(at)] = range(before, before + len(at))
         steps[row, : len(at)] = layout.steps[at] + 1
         owner[row, : len(at)] = layout.owner[at]
+        before += len(at)
     branch = np.tile(branches, (len(layouts), most // len(branches)))
-    return follows, steps, owner, branch
+    return order, steps, owner, branch
 
 
 @dataclass(frozen=True)
@@ -131,14 +159,14 @@ class CaptionGrid:
     def of(cls, queries: Any, keys: Any, back: Any, branch: Any, dtype: Any) -> CaptionGrid:
         """Return the grid of what :func:`find_places` found and of ``branch`` (B, K), as tensors.
 
-        A token attends to what comes before it on the trunk or on its own branch.
+        A token attends to what comes before it on the trunk or on its own branch, a leaf to both.
         """
         import torch
 
         count, last = branch.shape[1], back.shape[1]
         asking = branch[:, -last:].flatten()[queries][:, :, None]
         asked = branch.flatten()[keys][:, None]
-        allowed = (asked == -1) | (asked == asking)
+        allowed = (asked == -1) | (asked == asking) | (asked == asking % BRANCHES)
         allowed &= keys[:, None] % count <= (queries % last + count - last)[:, :, None]
         allowed &= keys[:, None] >= 0
         mask = torch.zeros(allowed.shape, dtype=dtype, device=keys.device)

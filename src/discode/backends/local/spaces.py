@@ -19,7 +19,6 @@ from discode.errors import BackendError, require
 
 LOG = logging.getLogger("discode")
 SPACE = "▁"
-MODEL_FILE = "tokenizer.model"
 
 
 def check_spaces(name: str, processor: Any, folder: Path | None, wanted: str) -> None:
@@ -41,7 +40,7 @@ def check_spaces(name: str, processor: Any, folder: Path | None, wanted: str) ->
                 f"after {left[0]!r}"
             )
         return
-    known = None if folder is None else sentencepiece_adds_space(folder / MODEL_FILE)
+    known = None if folder is None else sentencepiece_adds_space(folder / "tokenizer.model")
     if known is None:
         usual = (tokenizer.bos_token, tokenizer.eos_token, getattr(processor, "image_token", None))
         after = [token for token in after if token not in usual]
@@ -96,9 +95,8 @@ def sentencepiece_adds_space(path: Path) -> bool | None:
     It is ``normalizer_spec.add_dummy_prefix``: field 3 of field 3 of the file, a protocol buffer.
     """
     try:
-        spec = dict(protobuf_fields(path.read_bytes())).get(3)
-        return (
-            None if not isinstance(spec, bytes) else bool(dict(protobuf_fields(spec)).get(3, True))
-        )
-    except (OSError, ValueError, IndexError):  # no file, or one of another kind (tiktoken's)
+        spec: Any = dict(protobuf_fields(path.read_bytes()))[3]
+        return bool(dict(protobuf_fields(spec)).get(3, True))
+    # No file, or one of another kind (tiktoken's).
+    except (OSError, ValueError, LookupError, TypeError):
         return None

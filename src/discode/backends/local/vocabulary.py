@@ -37,35 +37,35 @@ def conversation(text: str, image: Any = None) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Spelling:
-    """One way to write a stem and the answers after it, as ids."""
+    """One way to write a stem and the answers after it, as ids.
+
+    ``ids`` are forced after the prompt: the space, where the spelling has one (``space`` of them),
+    and the stem with this number. ``answers`` are (K,) groups of ids: several where the vocabulary
+    has tokens of several digits, or tokens that hold the space as well.
+    """
 
     stem: int
-    """The number of the stem on the scale."""
     ids: tuple[int, ...]
-    """What is forced after the prompt: the space, where the spelling has one, and the stem."""
     space: int
-    """How many of ``ids`` are the space."""
     answers: tuple[tuple[int, ...], ...]
-    """(K,) groups of ids: several ids where the vocabulary has tokens of several digits, or tokens
-    that hold the space as well."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenizedPrompt:
-    """One prompt on one scale, as the ids of one tokenizer."""
+    """One prompt on one scale, as the ids of one tokenizer.
+
+    ``text`` is the prompt with an example caption: ``prefix`` are the ids before the caption, which
+    all captions share (the image is one placeholder), ``tail`` the others. There is at least one
+    spelling for each stem, those without a space first; a rating's probability is their sum.
+    """
 
     vocabulary: Vocabulary
     prompt: Prompt
     scale: Scale
     text: str
-    """The prompt with an example caption."""
     prefix: tuple[int, ...]
-    """The ids before the caption, which all captions share; the image is one placeholder."""
     tail: list[int]
-    """The other ids of ``text``."""
     spellings: tuple[Spelling, ...]
-    """At least one for each stem, those without a space first. A rating's probability is the sum
-    over its spellings."""
 
     @property
     def stems(self) -> tuple[tuple[int, ...], ...]:
@@ -77,11 +77,10 @@ class TokenizedPrompt:
         """The groups of ids of the answers, spelling by spelling."""
         return tuple(spelling.answers for spelling in self.spellings)
 
-    @property
-    def answer_columns(self) -> list[int]:
-        """The columns of ``wanted`` that hold the first id of each answer."""
-        column = {token: i for i, token in enumerate(self.wanted)}
-        return [column[group[0]] for group in self.answers[0]]
+    @cached_property
+    def column(self) -> dict[int, int]:
+        """The columns of ``wanted`` by id."""
+        return {token: i for i, token in enumerate(self.wanted)}
 
     @property
     def decimal_stems(self) -> dict[int, int]:
@@ -122,21 +121,12 @@ class TokenizedPrompt:
     def suffixes(self, pairs: Sequence[Pair]) -> list[list[int]]:
         """Return the ids that follow the shared prefix for several captions, tokenised at once."""
         texts = [self.render(pair.caption, pair.references) for pair in pairs]
-        return [
-            self._after_prefix(ids, pair.caption)
-            for ids, pair in zip(self.vocabulary.encode_all(texts), pairs, strict=True)
-        ]
-
-    def suffix(self, caption: str, references: Sequence[str]) -> list[int]:
-        """Return the ids that follow the shared prefix for a caption."""
-        ids = self.vocabulary.encode(self.render(caption, references))
-        return self._after_prefix(ids, caption)
-
-    def _after_prefix(self, ids: list[int], caption: str) -> list[int]:
-        if tuple(ids[: len(self.prefix)]) != self.prefix:
-            start = caption[:20]
-            raise InputError(f"the tokenizer merges the caption {start!r} with the instruction")
-        return ids[len(self.prefix) :]
+        rows = self.vocabulary.encode_all(texts)
+        for ids, pair in zip(rows, pairs, strict=True):
+            if tuple(ids[: len(self.prefix)]) != self.prefix:
+                start = pair.caption[:20]
+                raise InputError(f"the tokenizer merges the caption {start!r} with the instruction")
+        return [ids[len(self.prefix) :] for ids in rows]
 
     @property
     def wanted(self) -> list[int]:
@@ -165,13 +155,11 @@ class Vocabulary:
 
     def encode(self, text: str, continuation: str = "") -> list[int]:
         """Return the ids of a prompt's text in the chat template, and of a continuation."""
-        return self._ids([self.chat(text) + continuation])[0]
+        return self.encode_all([text], continuation)[0]
 
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_all(self, texts: Sequence[str], continuation: str = "") -> list[list[int]]:
         """Return the ids of several prompts' texts in the chat template."""
-        return self._ids([self.chat(text) for text in texts])
-
-    def _ids(self, strings: list[str]) -> list[list[int]]:
+        strings = [self.chat(text) + continuation for text in texts]
         start = self.tokenizer.bos_token
         # As the processors do: a template that writes the first token itself gets no second one.
         special = start is None or not strings[0].startswith(start)
@@ -193,8 +181,8 @@ class Vocabulary:
 
     def _tokenize(self, prompt: Prompt, scale: Scale, references: bool) -> TokenizedPrompt:
         def render(caption: str) -> str:
-            given = [caption] if references else []
-            return prompt.render(caption, given, scale, self.control_tokens)
+            shown = [caption] if references else []
+            return prompt.render(caption, shown, scale, self.control_tokens)
 
         text = render(_BEGINNINGS[0])
         first = self.encode(text)
@@ -313,7 +301,7 @@ def readings_from_logp(
     if head is not None:
         every = np.arange(n)
         hidden = states[every, likeliest[every, stem_logp.argmax(axis=1)]]
-        rows = head[tokenized.answer_columns]
+        rows = head[[tokenized.column[group[0]] for group in tokenized.answers[0]]]
     forced = 1 + sum(len(spelling.ids) for spelling in tokenized.spellings)
     if logp.shape[1] > forced:
         second = np.empty((n, k))
@@ -336,11 +324,11 @@ def readings_from_logp(
 def _logp_of_spellings(
     tokenized: TokenizedPrompt, logp: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], list[int]]:
-    """Return log P of M spellings (N, M), of their first tokens (N, M), of answers after (N, M, K).
+    """Return log P of M spellings, of their first tokens (N, M), of answers after them (N, M, K).
 
     And the position at which each one's answers are read.
     """
-    column = {token: i for i, token in enumerate(tokenized.wanted)}
+    column = tokenized.column
     n, m = len(logp), len(tokenized.spellings)
     path_logp, first_logp = np.zeros((n, m)), np.zeros((n, m))
     after_logp = np.empty((n, m, len(tokenized.scale.answers)))
@@ -381,13 +369,12 @@ def second_decimals(
     belongs = tokenized.answer_of > 0
     with np.errstate(invalid="ignore"):  # NaN stays NaN
         second = np.stack([np.logaddexp.reduce(after[:, ids], axis=1) for ids in belongs.T], axis=1)
-    column = {token: i for i, token in enumerate(tokenized.wanted)}
     for row, logp in enumerate(before):
         answer, token = first_decimal(tokenized, logp)
         if token in tokenized.second_digit:
             second[row] = -np.inf
             for other in tokenized.answers[0][answer][1:]:
                 digit = tokenized.second_digit[other]
-                second[row, digit] = np.logaddexp(second[row, digit], logp[column[other]])
+                second[row, digit] = np.logaddexp(second[row, digit], logp[tokenized.column[other]])
             second[row] -= np.logaddexp.reduce(logp[belongs[:, answer]])
     return second

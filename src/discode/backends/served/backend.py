@@ -1,10 +1,9 @@
 """Served models as judges: any server that returns log-probabilities in OpenAI's chat format.
 
-A request shows the image first, then the question, and lets the model generate a few tokens,
-greedily. The likeliest tokens at each position are the reading
-(:mod:`discode.backends.served.parse_logprobs`). What a server can do is found out once, by a
-request without an image. Where it knows vLLM's ``logprob_token_ids``, we ask for the tokens of all
-answers, so that none is missing.
+The model generates a few tokens, greedily; the likeliest tokens at each position are the reading
+(:mod:`discode.backends.served.parse_logprobs`). Where a server knows vLLM's ``logprob_token_ids``,
+we ask for the tokens of all answers, so that none is missing. Where it goes on with an answer that
+we begin, the stem that the model did not write can be read as well.
 """
 
 from __future__ import annotations
@@ -12,22 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
-import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
+import httpx
+
 from discode.backends.base import Backend, Blocks
-from discode.backends.served.client import (
-    IMAGE_PLACEHOLDER,
-    PRICES,
-    ChatAnswer,
-    ChatClient,
-    Message,
-    Prices,
-    RequestOptions,
-)
+from discode.backends.served.client import PRICES, ChatAnswer, ChatClient, Prices, RequestOptions
 from discode.backends.served.estimate import (
     ANSWER_TOKENS,
     EncodedImage,
@@ -36,31 +30,37 @@ from discode.backends.served.estimate import (
     image_tokens,
     text_tokens,
 )
-from discode.backends.served.parse_logprobs import reading_from_tokens
+from discode.backends.served.parse_logprobs import (
+    reading_from_paths,
+    reading_from_tokens,
+    stem_paths,
+)
+from discode.backends.served.schedule import Request, RequestQueue
+from discode.backends.served.server import MAX_TOKEN_IDS, ModelServer, ServerFeatures, model_name
 from discode.backends.served.throttle import RequestThrottle
-from discode.backends.served.transport import start
-from discode.errors import DiscodeError, InputError, RejectedError, StoppedError
+from discode.backends.served.transport import start, wait_for
+from discode.errors import DiscodeError, InputError, UnreachableError
 from discode.images import image_digest
 from discode.options import POSITIVE, SIZE, TEXT, option, options_of, with_options_documented
 from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Identity, Readings
-from discode.scales import UNIT, Scale
+from discode.scales import Scale
 
 LOG = logging.getLogger("discode")
 OPENAI = "https://api.openai.com/v1"
-MAX_TOKENS = 10
-"""Enough for "Score: 0.75"."""
 TOP = 20
 """Log-probabilities per position; hosted servers do not return more."""
-MAX_TOKEN_IDS = 128
-"""Token ids that vLLM accepts in ``logprob_token_ids``."""
 BLOCK_ANSWERS = 64
 """Answers that are handed on, and kept, at a time."""
 KEPT_AFTER = 0.5
 """Seconds that an answer waits for others, at most: a run that is killed asks for it again."""
-_TRIAL = "Print the number 100 and nothing else."
-_SPACES = " \n▁ĠĊ"
+GONE_SECONDS = 30.0
+"""How long nothing is sent after the last server is gone: a service outlives its restart."""
+LOST = ("gone", "silent")
+"""The kinds of failure after which other servers take over."""
+REST = 10
+"""Times as long as we waited for a server that was not there, it rests while others answer."""
 
 
 @with_options_documented
@@ -69,21 +69,25 @@ class ServedOptions(RequestOptions):
     """The options of ``openai:NAME`` and ``endpoint:NAME``."""
 
     base_url: str = option(
-        OPENAI, "server's address up to the version: http://localhost:8000/v1", TEXT
+        OPENAI, "server's address: http://localhost:8000/v1; several with commas", TEXT
     )
-    image_size: int | None = option(
-        None, "pixels of the longer side; larger images are shrunk", SIZE, None
+    image_size: int | None = option(None, "pixels of the longer side, at most", SIZE, None)
+    concurrency: int = option(
+        64, "most requests in flight to a server; its own limit is found", SIZE
     )
-    concurrency: int = option(64, "most requests in flight; the server's own limit is found", SIZE)
     rate: float | None = option(None, "most requests per second", POSITIVE, None)
-    max_requests: int | None = option(
-        None, "most requests in all; retries and the first trial count", SIZE, None
-    )
+    max_requests: int | None = option(None, "most requests in all, with retries", SIZE, None)
     max_cost: float | None = option(None, "most that may be spent; needs prices", POSITIVE, None)
     prices: Prices | None = option(  # noqa: RUF009  # a field like the others
         None, "prices per million tokens, read and written", PRICES, None
     )
     top: int = option(TOP, "log-probabilities to ask for per position; llama.cpp has more", SIZE)
+    read: str = option(
+        "auto",
+        "generate takes what the model writes; auto begins the answer for it where that is no "
+        "rating; forced reads both stems (two requests per pair) and needs a server that can",
+        *("auto", "forced", "generate"),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,32 +95,7 @@ class ServedOptions(RequestOptions):
             raise InputError("max_cost needs prices: READ,WRITTEN per million tokens, as 2.5,10")
 
 
-@dataclass(frozen=True)
-class ServerFeatures:
-    """What a server turned out to support."""
-
-    model: str
-    """Its own name for the model, e.g. with a date."""
-    top: int
-    """Log-probabilities per position."""
-    options: Mapping[str, Any]
-    """Fields that every request carries."""
-    token_ids: bool
-    """Whether it returns the log-probabilities of tokens that are named by their ids."""
-    whole_numbers: bool
-    """Whether the model is known to write a number of several digits as one token."""
-
-
-@dataclass(eq=False)
-class _Request:
-    """One question about one image; ``rows`` are the pairs that it answers."""
-
-    text: str
-    image: EncodedImage
-    rows: list[int] = field(default_factory=list)
-
-
-_Block = list[tuple[_Request, Readings]]
+_Block = list[tuple[Request, Readings]]
 """Requests, and the one reading of each."""
 _Blocks = queue.SimpleQueue[_Block | Exception]
 
@@ -137,31 +116,34 @@ class Served(Backend):
     def __init__(self, name: str, **options: Any) -> None:
         self.options = chosen = ServedOptions(**options)
         self.prices = chosen.prices
-        self.client = ChatClient(
-            chosen.base_url,
-            name,
-            throttle=RequestThrottle(
-                chosen.concurrency, chosen.rate, chosen.max_requests, chosen.max_cost
-            ),
-            prices=chosen.prices,
-            **{row.name: getattr(chosen, row.name) for row in options_of(RequestOptions)},
+        urls = list(dict.fromkeys(url.strip() for url in chosen.base_url.split(",")))
+        throttle = RequestThrottle(
+            chosen.concurrency * len(urls), chosen.rate, chosen.max_requests, chosen.max_cost
         )
-        where = self.client.host_and_path
-        self.model = f"openai:{name}" if chosen.base_url == OPENAI else f"{name}@{where}"
-        self._features: ServerFeatures | None = None
-        self._token_ids: dict[Scale, list[int]] = {}
+        asking = {row.name: getattr(chosen, row.name) for row in options_of(RequestOptions)}
+        clients = [
+            ChatClient(url, name, throttle=throttle, prices=chosen.prices, **asking) for url in urls
+        ]
+        self.client = clients[0]
+        models = [f"openai:{name}"] if chosen.base_url == OPENAI else [*map(_model, clients)]
+        self.model = models[0]
+        self._servers = [
+            ModelServer(client, model, chosen.top)
+            for client, model in zip(clients, models, strict=True)
+        ]
         self._lock = threading.Lock()
 
     @property
     def identity(self) -> Identity:  # type: ignore[override]  # it is worked out
-        """The model, the server's own name for it, and what changes its answers.
+        """The model at the first address, its server's own name for it, and how it is read.
 
-        That is the size that images are shrunk to, and how many log-probabilities it returns.
+        That is: the images' size, the number of log-probabilities, and begun answers.
         """
         features = self.server_features()
         parts = [features.model if features.model != self.client.name else ""]
         parts.append("" if self.options.image_size is None else f"{self.options.image_size}px")
         parts.append("" if features.top == TOP else f"top{features.top}")
+        parts.append("forced" * (self.options.read == "forced"))
         return Identity(self.model, "+".join(filter(None, parts)) or "none")
 
     @property
@@ -169,88 +151,52 @@ class Served(Backend):
         """Why no request is sent any more: a cap, a refused key; empty while requests are sent."""
         return self.client.throttle.stopped
 
+    @property
+    def hosts(self) -> str:
+        """The servers' hosts, with their ports."""
+        return ", ".join(server.client.host for server in self._servers)
+
     def server_features(self) -> ServerFeatures:
-        """Return what the server supports; asks it once, without an image."""
+        """Return what the servers support; asks each once, without an image."""
+        known = (server.features for server in self._servers if server.features is not None)
+        return next(known, None) or self._reachable_servers()[0].find_features()
+
+    def _reachable_servers(self) -> list[ModelServer]:
+        """Return the servers that answer; raise where none does, or not all are alike."""
+        servers: list[ModelServer] = []
+        reasons: list[str] = []
         with self._lock:
-            if self._features is None:
-                self._features = self._find_features()
-            return self._features
-
-    def _find_features(self) -> ServerFeatures:
-        """Ask for everything, and leave out what the server refuses."""
-        options: dict[str, Any] = {"max_tokens": MAX_TOKENS}
-        if ids := self._answer_ids(UNIT):
-            options["logprob_token_ids"] = ids
-        top = self.options.top
-        for _ in range(5):
-            try:
-                answer = self.client.ask([_user(_TRIAL)], options, logprobs=top)
-                break
-            except RejectedError as error:
-                complaint = error.complaint
-                if "max_completion_tokens" in complaint and "max_tokens" in options:
-                    options["max_completion_tokens"] = options.pop("max_tokens")
-                elif options.pop("logprob_token_ids", None) is None:
-                    if "logprob" not in complaint:
-                        raise InputError(f"{self.model} cannot be asked: {error}") from None
-                    if not (fewer := _fewer(complaint, top)):
-                        raise InputError(self._no_logprobs(f": {error}")) from None
-                    top = fewer
-            except StoppedError:
-                raise  # a cap below the first trials is a cap like any other
-            except DiscodeError as error:
-                raise InputError(f"{self.model} cannot be asked: {error}") from None
-        else:
-            raise InputError(self._no_logprobs(""))
-        if not answer.tokens or not any(token.top for token in answer.tokens):
-            raise InputError(self._no_logprobs(""))
-        if top < self.options.top:
-            LOG.warning(
-                "%s returns %d log-probabilities per position, not %d",
-                self.model,
-                top,
-                self.options.top,
-            )
-        options.pop("logprob_token_ids", None)
-        # A server that does not know the field may ignore it, and return its own choice.
-        returned = {text.strip(_SPACES) for text in answer.tokens[0].top}
-        exact = bool(ids) and {*"0123456789."} <= returned
-        whole = any("100" in token.text for token in answer.tokens)
-        named = _model_name(answer) or self.client.name
-        return ServerFeatures(named, top, options, exact, whole)
-
-    def _no_logprobs(self, why: str) -> str:
-        return (
-            f"{self.model} returns no log-probabilities{why}; a judge needs them: take a model "
-            "that does not reason, or a server that has them (vLLM, SGLang, llama.cpp)"
-        )
-
-    def _answer_ids(self, scale: Scale) -> list[int]:
-        """Return the token ids of a scale's answers, where the server has /tokenize (vLLM).
-
-        None where an answer is not one token: then the likeliest tokens tell more.
-        """
-        if scale in self._token_ids or self.model.startswith("openai:"):
-            return self._token_ids.get(scale, [])
-        words = [stem + answer for stem in scale.stems for answer in scale.answers]
-        wanted = {*scale.answers, *"".join(scale.stems)}
-        if any(scale.stems):  # "85" after "0." counts as 8
-            words += [f"{stem}{number:02}" for stem in scale.stems for number in range(100)]
-        text = " ".join(words) + "\n" + "\n".join(words)
-        body = {"model": self.client.name, "prompt": text, "add_special_tokens": False}
-        reply = self.client.fetch_json("tokenize", body | {"return_token_strs": True})
-        ids: list[int] = []
-        try:
-            named = dict(zip(reply["tokens"], reply["token_strs"], strict=True))
-            texts = {int(i): str(piece).strip(_SPACES) for i, piece in named.items()}
-            if wanted <= set(texts.values()):
-                two = r"\d\d" if any(scale.stems) else r"(?!)"
-                ids = [i for i, t in texts.items() if t in wanted or re.fullmatch(two, t)]
-                ids.sort(key=lambda i: (texts[i] not in wanted, i))  # the rarest are cut off
-        except (TypeError, KeyError, ValueError):
-            pass
-        self._token_ids[scale] = ids[:MAX_TOKEN_IDS]
-        return self._token_ids[scale]
+            now = time.monotonic()
+            order = sorted(self._servers, key=lambda server: server.rests_until > now)
+            for server in order:
+                if servers and server.rests_until > now:
+                    continue
+                started = time.monotonic()
+                others = servers or server is not order[-1]
+                try:
+                    features = server.find_features(LOST if others else ())
+                except UnreachableError as error:
+                    reasons.append(str(error))
+                    ended = time.monotonic()
+                    server.rests_until = ended + REST * (ended - started)
+                    if len(order) > 1:
+                        LOG.warning("%s; the other servers are asked", error)
+                    continue
+                servers.append(server)
+                if self.options.read == "forced" and not wait_for(server.continues()):
+                    raise InputError(
+                        f"{server.client.url} does not go on with an answer that is begun for it; "
+                        "set read to auto or generate"
+                    )
+                for name, value in asdict(servers[0].find_features()).items():
+                    if getattr(features, name) != value:
+                        raise InputError(
+                            f"{servers[0].client.url} and {server.client.url} do not serve one "
+                            f"model alike: {name} is {value!r} and {getattr(features, name)!r}"
+                        )
+        if not servers:
+            raise InputError(f"{self.client.name} cannot be asked: {'; '.join(reasons)}")
+        return servers
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
         """Raise where no server could be asked this way; sends nothing."""
@@ -263,21 +209,23 @@ class Served(Backend):
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Blocks:
-        """Yield readings as answers come in; an image's captions are asked about in turn."""
+        """Yield readings as answers come in."""
         requests, refused = self._requests(pairs, prompt, scale)
         if refused:
             yield list(refused), Readings.failed(scale, list(refused.values()))
         if not requests:
             return
-        features, throttle = self.server_features(), self.client.throttle
-        options = dict(features.options)
-        if features.token_ids and (ids := self._answer_ids(scale)):
-            options["logprob_token_ids"] = ids
+        servers = self._reachable_servers()
+        throttle = self.client.throttle
+        options = {server: server.request_options(scale) for server in servers}
+        if self._stems(scale) > 1 or any(request.image.uses > 1 for request in requests):
+            for server in servers:
+                server.try_images()
         if self.prices is not None:  # until answers tell what a request costs
             guess = self.estimate([pairs[requests[0].rows[0]]], prompt, scale).cost(self.prices)
             throttle.highest_cost = max(throttle.highest_cost, guess or 0.0)
         blocks: _Blocks = queue.SimpleQueue()
-        asking = start(self._ask_all(requests, options, features, scale, blocks.put))
+        asking = start(self._ask_all(requests, options, scale, blocks.put))
         try:
             left = len(requests)
             while left:
@@ -294,14 +242,13 @@ class Served(Backend):
 
     async def _ask_all(
         self,
-        requests: Sequence[_Request],
-        options: Mapping[str, Any],
-        features: ServerFeatures,
+        requests: Sequence[Request],
+        options: Mapping[ModelServer, Mapping[str, Any]],
         scale: Scale,
         put: Callable[[_Block | Exception], None],
     ) -> None:
         """Ask all, several at a time; put :data:`BLOCK_ANSWERS`, or those of a short while."""
-        waiting = iter(requests)
+        waiting = RequestQueue(requests, options, max(1, self.options.concurrency // 2))
         block: _Block = []
 
         def flush() -> None:
@@ -309,9 +256,12 @@ class Served(Backend):
                 put(block.copy())
                 block.clear()
 
-        async def work() -> None:
-            for request in waiting:
-                reading = await self._ask(request, options, features, scale)
+        async def work(server: ModelServer) -> None:
+            while (request := await waiting.next(server)) is not None:
+                reading = await self._ask_or_lose(server, request, waiting, options[server], scale)
+                if reading is None:
+                    return
+                waiting.done(request)
                 if not block:
                     asyncio.get_running_loop().call_later(KEPT_AFTER, flush)
                 block.append((request, reading))
@@ -319,8 +269,8 @@ class Served(Backend):
                     flush()
 
         # Each holds one image in memory; the throttle says how many of them may send.
-        count = min(len(requests), self.client.throttle.concurrency)
-        workers = [asyncio.create_task(work()) for _ in range(count)]
+        count = min(len(requests), self.options.concurrency)
+        workers = [asyncio.create_task(work(server)) for server in options for _ in range(count)]
         try:
             await asyncio.gather(*workers)
             flush()
@@ -330,15 +280,34 @@ class Served(Backend):
             for worker in workers:
                 worker.cancel()
 
+    async def _ask_or_lose(
+        self,
+        server: ModelServer,
+        request: Request,
+        waiting: RequestQueue,
+        options: Mapping[str, Any],
+        scale: Scale,
+    ) -> Readings | None:
+        """Return a request's reading; None where the server is lost and others take over."""
+        while True:
+            final = LOST if waiting.others(server) else ()
+            try:
+                return await self._ask(server, request, options, scale, final)
+            except UnreachableError as error:
+                if waiting.others(server):
+                    if waiting.lose(server, request):
+                        LOG.warning("%s; the other servers take over", error)
+                    return None
+                if not final:  # else it has just become the last one, and is asked again
+                    self.client.throttle.stop(str(error), GONE_SECONDS)
+                    return Readings.failed(scale, [str(error)])
+
     def _requests(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
-    ) -> tuple[list[_Request], dict[int, str]]:
-        """Return one request per different question, in the order of the images.
-
-        The second result says for each row that cannot be asked why not.
-        """
+    ) -> tuple[list[Request], dict[int, str]]:
+        """Return one request per different question, by image; and why rows cannot be asked."""
         refused: dict[int, str] = {}
-        images: dict[str, tuple[EncodedImage, dict[str, _Request]]] = {}
+        images: dict[str, tuple[EncodedImage, dict[str, Request]]] = {}
         for row, pair in enumerate(pairs):
             try:
                 text = prompt.render(pair.caption, pair.references, scale)
@@ -348,48 +317,69 @@ class Served(Backend):
                 refused[row] = str(error)
                 continue
             image, texts = images.setdefault(
-                digest, (EncodedImage(pair.image, self.options.image_size), {})
+                digest, (EncodedImage(pair.image, self.options.image_size, digest), {})
             )
-            request = texts.setdefault(text, _Request(text, image))
+            request = texts.setdefault(text, Request(text, image))
             request.rows.append(row)
         requests = [request for _, texts in images.values() for request in texts.values()]
         for request in requests:
             request.image.uses += 1
         return requests, refused
 
+    def _stems(self, scale: Scale) -> int:
+        """How many stems are read, each with a request of its own."""
+        return len(scale.stems) if self.options.read == "forced" else 1
+
     async def _ask(
         self,
-        request: _Request,
+        server: ModelServer,
+        request: Request,
         options: Mapping[str, Any],
-        features: ServerFeatures,
         scale: Scale,
+        final: tuple[str, ...],
     ) -> Readings:
         """Return the reading of one request, NaN with its reason where there is none."""
-        try:
-            messages = [_user(request.text, IMAGE_PLACEHOLDER)]
-            url = await request.image.url()
-            answer = await self.client.ask_async(
-                messages, options, logprobs=features.top, image_url=url
-            )
-            if (_model_name(answer) or features.model) != features.model:
+        features = server.find_features()
+
+        async def ask(begun: str = "", **more: Any) -> ChatAnswer:
+            fields = {**options, **more}
+            answer = await server.ask(request.text, request.image, fields, begun=begun, final=final)
+            if (model_name(answer) or features.model) != features.model:
                 raise InputError(
-                    f"{_model_name(answer)} answers now, not {features.model}; run it again"
+                    f"{model_name(answer)} answers now, not {features.model}; run it again"
                 )
-            whole = features.whole_numbers or "logprob_token_ids" in options
-            return _reading(answer, scale, whole)
+            return answer
+
+        try:
+            answer = await ask()
+            ids = options.get("logprob_token_ids", ())
+            every = 0 < len(ids) < MAX_TOKEN_IDS  # else some were cut off
+            whole = features.whole_numbers or bool(ids)
+            read = partial(reading_from_tokens, answer.tokens, scale, whole=whole, every=every)
+            reading = _reading(answer, read, scale)
+            forced = self.options.read == "forced"
+            if not forced and (self.options.read == "generate" or not reading.errors):
+                return reading
+            paths = stem_paths(answer.tokens, scale, forced=forced) if any(scale.stems) else []
+            if not paths or not await server.continues():
+                return reading
+            limit = next(name for name in features.options if name.startswith("max_"))
+            for path in paths:
+                while not path.complete and not path.lost:
+                    path.follow((await ask(path.begun, **{limit: path.left})).tokens)
+            return _reading(answer, partial(reading_from_paths, paths, every=every), scale)
+        except UnreachableError:
+            raise
         except InputError as error:  # a refused key, another model: the rest would fail too
             self.client.throttle.stop(str(error))
             return Readings.failed(scale, [str(error)])
         except DiscodeError as error:
             return Readings.failed(scale, [str(error)])
-        finally:
-            request.image.release()
 
     def estimate(self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale) -> Estimate:
-        """Return what reading the pairs would send; sends nothing."""
+        """Return what reading the pairs would send, at most; sends nothing."""
         requests, refused = self._requests(pairs, prompt, scale)
         sizes: dict[EncodedImage, tuple[int, int]] = {}
-        total = read = unusable = 0
         for request in requests:
             if request.image not in sizes:
                 try:
@@ -397,51 +387,29 @@ class Served(Backend):
                     sizes[request.image] = (len(url), image_tokens(*size))
                 except DiscodeError:
                     sizes[request.image] = (0, 0)
-            length, tokens = sizes[request.image]
-            unusable += not length
-            total += (length + len(request.text.encode())) * bool(length)
-            read += (text_tokens(request.text) + tokens) * bool(length)
-        usable = len(requests) - unusable
+        usable = [(request.text, *sizes[request.image]) for request in requests]
+        usable = [question for question in usable if question[1]]
+        stems = self._stems(scale)
         return Estimate(
-            usable,
+            stems * len(usable),
             sum(length > 0 for length, _ in sizes.values()),
-            total,
-            read,
-            ANSWER_TOKENS * usable,
-            unusable + len(refused),
+            stems * sum(len(text.encode()) + length for text, length, _ in usable),
+            stems * sum(text_tokens(text) + tokens for text, _, tokens in usable),
+            stems * ANSWER_TOKENS * len(usable),
+            len(requests) - len(usable) + len(refused),
         )
 
 
-def _fewer(complaint: str, top: int) -> int:
-    """Return how many log-probabilities a refusal allows, by the numbers near that word; or 0.
-
-    >>> _fewer("top_logprobs must be at most 5, see http://host/12", 20)
-    5
-    """
-    without_urls = re.sub(r"\S*://\S*", "", complaint)
-    near = " ".join(re.findall(r".{0,80}logprob.{0,80}", without_urls))
-    return max(
-        (int(n) for n in re.findall(r"(?<![\w.])\d{1,2}(?![\w.]*\d)", near) if int(n) < top),
-        default=0,
-    )
+def _model(client: ChatClient) -> str:
+    """Return the model with the place where it is served."""
+    path = httpx.URL(client.url).path.rstrip("/")  # a proxy has a route per model
+    return f"{client.name}@{client.host}{'' if path in ('', '/v1') else path}"
 
 
-def _model_name(answer: ChatAnswer) -> str:
-    """Return the server's own name for the model; llama.cpp returns the path of the file."""
-    return answer.model.rpartition("/")[2] if answer.model[:1] == "/" else answer.model
-
-
-def _reading(answer: ChatAnswer, scale: Scale, whole: bool) -> Readings:
+def _reading(answer: ChatAnswer, read: Callable[[], Readings], scale: Scale) -> Readings:
     if answer.text and not answer.tokens:
         return Readings.failed(scale, ["the server returned no log-probabilities this time"])
     try:
-        return reading_from_tokens(answer.tokens, scale, whole=whole)
+        return read()
     except Exception as error:  # probabilities that add up to more than 1, and what is odder
         return Readings.failed(scale, [f"the server returned impossible numbers: {error}"])
-
-
-def _user(text: str, image_url: str | None = None) -> Message:
-    if image_url is None:
-        return {"role": "user", "content": text}
-    image = {"type": "image_url", "image_url": {"url": image_url}}
-    return {"role": "user", "content": [image, {"type": "text", "text": text}]}

@@ -13,7 +13,7 @@ import math
 import os
 import random
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -26,6 +26,7 @@ from discode.backends.served.parse_logprobs import (
     Token,
     choices_in_order,
     tokens_of_text,
+    what_is_wrong,
 )
 from discode.backends.served.throttle import RequestThrottle
 from discode.backends.served.transport import (
@@ -35,7 +36,13 @@ from discode.backends.served.transport import (
     parse_without_key,
     wait_for,
 )
-from discode.errors import BackendError, InputError, RejectedError, StoppedError
+from discode.errors import (
+    BackendError,
+    InputError,
+    RejectedError,
+    StoppedError,
+    UnreachableError,
+)
 from discode.options import SIZE, TEXT, Configurable, Numbers, option, with_options_documented
 
 LOG = logging.getLogger("discode")
@@ -61,11 +68,7 @@ _MOST_TOKENS = 10**8  # of one request; more cannot be a count
 
 @dataclass(frozen=True)
 class ChatAnswer:
-    """What a model wrote; its tokens, where log-probabilities were asked for.
-
-    Tokens of reasoning before the text are left out. ``model`` is the name that the server gives,
-    ``usage`` the numbers of tokens read and written.
-    """
+    """What a model wrote, its tokens without reasoning, and the numbers read and written."""
 
     text: str
     tokens: tuple[Token, ...] = ()
@@ -137,12 +140,16 @@ class RequestOptions(Configurable):
     pause: float = option(0.5, "seconds, about, before the second try; doubled each time", _SECONDS)
 
 
+@dataclass
 class _TryAgain(Exception):
-    """A request failed and may succeed later, after ``wait`` seconds if the server is busy."""
+    """A request failed and may succeed later, after ``wait`` seconds if the server is busy.
 
-    def __init__(self, why: str, wait: float = 0.0, *, busy: bool = False) -> None:
-        super().__init__(why)
-        self.wait, self.busy = wait, busy
+    The server is "busy", "failed", "dropped" the connection, is "silent" or "gone".
+    """
+
+    why: str
+    kind: str
+    wait: float = 0.0
 
 
 @with_options_documented
@@ -168,19 +175,21 @@ class ChatClient(RequestOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.name:
+            raise InputError("a served model needs its name, as in endpoint:NAME")
         try:
             parsed = httpx.URL(self.url)
         except (httpx.InvalidURL, TypeError):
             parsed = httpx.URL("")
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise InputError(f"endpoint {self.url!r} is not an http:// or https:// address")
-        if parsed.userinfo or parsed.query:
+        whole = parsed.scheme in ("http", "https") and parsed.host
+        possible = parsed.port is None or 1 <= parsed.port <= 65535
+        if not (whole and possible) or parsed.userinfo or parsed.query:
+            # The address is not shown: it may hold a key.
             raise InputError(
-                f"the address of {parsed.host} contains a name, a key or a query; leave it out, "
-                f"and put the key into the environment variable {self.key_variable}"
+                f"base_url of {self.name} is not an http:// or https:// address with a host, a "
+                "port from 1 to 65535 or none, and without a name, a key or a query; a key belongs "
+                f"into the environment variable {self.key_variable}"
             )
-        if not self.name:
-            raise InputError("an endpoint needs the name of the model to ask")
         keep_out_of_logs(self.key_variable)
         object.__setattr__(self, "_connections", Connections(self.timeout))
         weakref.finalize(self, self._connections.close).atexit = False  # the loop ends with it
@@ -190,38 +199,32 @@ class ChatClient(RequestOptions):
         """The server's host, with its port: ``localhost:8000``."""
         return httpx.URL(self.url).netloc.decode()
 
-    @property
-    def host_and_path(self) -> str:
-        """The host, and the path unless it is the usual /v1: a proxy has a route per model."""
-        path = httpx.URL(self.url).path.rstrip("/")
-        return self.host + ("" if path in ("", "/v1") else path)
-
     def __call__(
         self, messages: Sequence[Message], *, max_tokens: int, logprobs: int = 0
     ) -> ChatAnswer:
-        """Ask; try again, with growing pauses, while the server is busy."""
-        return self.ask(messages, {"max_tokens": max_tokens}, logprobs=logprobs)
+        """Ask, and wait for the answer."""
+        return wait_for(self.ask(messages, {"max_tokens": max_tokens}, logprobs=logprobs))
 
-    def ask(
-        self, messages: Sequence[Message], options: Mapping[str, Any], *, logprobs: int = 0
-    ) -> ChatAnswer:
-        """Ask with further fields in the request, and wait for the answer."""
-        return wait_for(self.ask_async(messages, options, logprobs=logprobs))
-
-    async def ask_async(
+    async def ask(
         self,
         messages: Sequence[Message],
         options: Mapping[str, Any],
         *,
         logprobs: int = 0,
         image_url: bytes = b"",
+        begun: str = "",
+        final: Container[str] = (),
     ) -> ChatAnswer:
-        """Ask with further fields in the request, such as those of one kind of server.
+        """Ask with further fields in the request; try again, with growing pauses.
 
         ``image_url`` is a data URL that replaces :data:`IMAGE_PLACEHOLDER` in the messages, so that
-        it is not encoded as JSON again for each caption.
+        it is not encoded as JSON again for each caption. The answer goes on after ``begun``, where
+        a server can do that. After the kinds of failure in ``final`` it is not asked again.
         """
         body = {"model": self.name, "messages": list(messages), "temperature": 0, **options}
+        if begun:  # vLLM's names, which SGLang and llama.cpp took over
+            body["messages"] = [*messages, {"role": "assistant", "content": begun}]
+            body |= {"continue_final_message": True, "add_generation_prompt": False}
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": logprobs}
         sent = json.dumps(body).encode()
@@ -230,9 +233,12 @@ class ChatClient(RequestOptions):
         for number in range(self.tries):
             wait = self.pause * 2**number * random.uniform(0.5, 1.5)
             try:
-                return await self._try_once(sent, wait)
+                return await self._try_once(sent, wait, begun)
             except _TryAgain as failure:
-                why, wait = str(failure), max(wait, failure.wait)
+                why, kind, wait = failure.why, failure.kind, max(wait, failure.wait)
+                if kind in final:
+                    lost = kind in ("silent", "gone")
+                    raise (UnreachableError if lost else BackendError)(why) from None
             if number + 1 < self.tries:
                 if wait > _SILENT_WAIT and not self._connections.announced:
                     self._connections.announced = True  # once, until it answers again
@@ -240,30 +246,28 @@ class ChatClient(RequestOptions):
                         "waiting %.0f s (%d of %d tries): %s", wait, number + 1, self.tries, why
                     )
                 await self.throttle.pause(wait * random.uniform(1.0, 1.1))
-        raise BackendError(f"{why} ({self.tries} tries)" if self.tries > 1 else why)
+        error = UnreachableError if kind == "gone" else BackendError
+        raise error(f"{why} ({self.tries} tries)" if self.tries > 1 else why)
 
-    def fetch_json(self, path: str, body: Mapping[str, Any]) -> Any:
+    async def fetch_json(self, path: str, body: Mapping[str, Any]) -> Any:
         """Post to a path outside the version's; return the JSON, or None where there is none.
 
         The throttle counts it like any other request.
         """
-        return wait_for(self._fetch_json(path, json.dumps(body).encode()))
-
-    async def _fetch_json(self, path: str, body: bytes) -> Any:
         root = self.url.rstrip("/").removesuffix("/v1")
         try:
             await self.throttle.acquire()
         except StoppedError:
             return None
         try:
-            status, _, data = await self._send(f"{root}/{path}", body)
+            status, _, data = await self._send(f"{root}/{path}", json.dumps(body).encode())
             return parse_without_key(data, self._key()) if status == 200 else None
         except (httpx.HTTPError, ValueError, RecursionError, BackendError):
             return None
         finally:
             self.throttle.release("failed")
 
-    async def _try_once(self, body: bytes, wait: float) -> ChatAnswer:
+    async def _try_once(self, body: bytes, wait: float, begun: str) -> ChatAnswer:
         """Return the answer, or raise; ``wait`` is how long to wait after a refusal, at least."""
         await self.throttle.acquire()
         outcome, cost = "failed", 0.0
@@ -275,22 +279,24 @@ class ChatClient(RequestOptions):
                 raise self._failure(status, headers, data)
             # An answer that does not say how many tokens it read gets the highest cost.
             outcome, cost = "done", self.throttle.highest_cost if self.prices else 0.0
-            answer = _answer(data, self._key())
+            answer = _answer(data, self._key(), begun)
             if self.prices and answer.usage:
                 cost = self.prices.cost(*answer.usage)
             return answer
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             why = self._unreachable(error)
             if not self._connections.reached:  # a wrong address does not mend itself
-                raise BackendError(f"{why}; is a server running there?") from None
-            raise _TryAgain(why) from None
+                raise UnreachableError(f"{why}; is a server running there?") from None
+            raise _TryAgain(why, "gone") from None
         except httpx.TimeoutException:
             outcome = "refused"
-            raise _TryAgain(f"{self.url} gave no answer in {self.timeout:g} s") from None
+            why = f"{self.url} gave no answer in {self.timeout:g} s"
+            raise _TryAgain(why, "silent") from None
         except httpx.HTTPError as error:
-            raise _TryAgain(self._unreachable(error)) from None
+            raise _TryAgain(self._unreachable(error), "dropped") from None
         except _TryAgain as failure:
-            outcome, wait = "refused" if failure.busy else "failed", max(wait, failure.wait)
+            outcome = "refused" if failure.kind == "busy" else "failed"
+            wait = max(wait, failure.wait)
             raise
         finally:
             self.throttle.release(outcome, cost=cost, wait=wait)
@@ -304,10 +310,10 @@ class ChatClient(RequestOptions):
         if status in (400, 422):
             return RejectedError(why, complaint)
         if status not in _BUSY:
-            return _TryAgain(why) if status in _TRANSIENT else BackendError(why)
+            return _TryAgain(why, "failed") if status in _TRANSIENT else BackendError(why)
         seconds = _retry_after(headers)
         if seconds <= _MAX_WAIT:
-            return _TryAgain(why, seconds, busy=True)
+            return _TryAgain(why, "busy", seconds)
         why = f"{why} (it asks to wait {seconds:.0f} s)"
         self.throttle.stop(why, seconds)
         return BackendError(why)
@@ -343,9 +349,6 @@ class ChatClient(RequestOptions):
 def _retry_after(headers: httpx.Headers) -> float:
     """Return how many seconds a server asks to wait: a number, or a date by the server's clock.
 
-    Where the answer has no date, this machine's clock is used, and the result is at most
-    :data:`_MAX_WAIT`: two clocks may differ by more.
-
     >>> _retry_after(httpx.Headers({"Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT",
     ...                             "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}))
     30.0
@@ -356,6 +359,7 @@ def _retry_after(headers: httpx.Headers) -> float:
     except ValueError:
         until, here = _date(value), datetime.now(timezone.utc)
         seconds = (until - (now or here)).total_seconds() if until else 0.0
+        # By our own clock, if the answer has no date: the two may differ by more than this.
         seconds = seconds if now else min(seconds, _MAX_WAIT)
     return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
@@ -367,8 +371,7 @@ def _date(text: str) -> datetime | None:
         return None
 
 
-def _answer(data: bytes, key: str = "") -> ChatAnswer:
-    """Parse a chat completion; raise :class:`BackendError` where it is not one."""
+def _answer(data: bytes, key: str = "", begun: str = "") -> ChatAnswer:
     try:
         body = parse_without_key(data, key)
         choice = choices_in_order(body["choices"])[0]
@@ -376,14 +379,17 @@ def _answer(data: bytes, key: str = "") -> ChatAnswer:
         tokens = [*map(Token.parse, (choice.get("logprobs") or {}).get("content") or ())]
         model, usage = str(body.get("model") or ""), _usage(body.get("usage"))
     except Exception as error:  # whatever a server sends fails its own row only
-        where = hide_key(str(error), key)[:200]
-        raise BackendError(
-            f"the answer is not OpenAI's chat completion: {type(error).__name__} at {where}"
-        ) from None
+        why = hide_key(what_is_wrong(error), key)[:200]
+        raise BackendError(f"the answer is not OpenAI's chat completion: {why}") from None
     written = "".join(token.text for token in tokens)
     if hide_key(written, key) != written:  # the key may be spread over several tokens
         raise BackendError("the server repeats the key")
-    if (of_text := tokens_of_text(tokens, text)) is None:
+    of_text = tokens_of_text(tokens, text)
+    if begun:  # the model may end it at once, and some servers repeat the beginning
+        if of_text is None:
+            of_text = tokens_of_text(tokens, text.removeprefix(begun))
+        of_text = None if of_text is None else tokens
+    if of_text is None:
         raise BackendError(f"{OTHER_TOKENS} {text!r}")
     return ChatAnswer(text, tuple(of_text), model, usage)
 

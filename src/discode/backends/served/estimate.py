@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import io
 import math
 from dataclasses import astuple, dataclass
@@ -56,20 +57,26 @@ def data_url(image: ImageSource, image_size: int | None = None) -> tuple[str, in
 class EncodedImage:
     """An image that several requests share: encoded once, when the first one needs it.
 
-    ``uses`` counts down; after the last use the data URL is dropped.
+    ``uses`` counts down; after the last use the data URL is dropped. ``kept_by`` are the servers
+    that have answered about it.
     """
 
-    def __init__(self, image: ImageSource, image_size: int | None) -> None:
+    def __init__(self, image: ImageSource, image_size: int | None, digest: str) -> None:
+        self.digest = digest
         self._image, self._image_size = image, image_size
-        self._encoding: asyncio.Task[tuple[str, int, int]] | None = None
+        self._encoding: asyncio.Task[tuple[bytes, str]] | None = None
         self.uses = 0
+        self.kept_by: set[object] = set()
 
-    async def url(self) -> bytes:
-        """Return the data URL."""
+    async def url(self) -> tuple[bytes, str]:
+        """Return the data URL, and its own digest: the name that servers keep it by."""
         if self._encoding is None:
-            encode = asyncio.to_thread(data_url, self._image, self._image_size)
-            self._encoding = asyncio.create_task(encode)
-        return (await self._encoding)[0].encode()
+            self._encoding = asyncio.create_task(asyncio.to_thread(self._encode))
+        return await self._encoding
+
+    def _encode(self) -> tuple[bytes, str]:
+        url = data_url(self._image, self._image_size)[0].encode()
+        return url, hashlib.sha256(url).hexdigest()
 
     def release(self) -> None:
         """Note that one request is done with it."""

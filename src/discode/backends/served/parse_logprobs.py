@@ -1,8 +1,5 @@
 """Readings from a server's answer: the tokens written, and the likeliest ones at each position.
 
-The answer may come from our own client or, as JSON, from anyone's: whole responses of OpenAI's
-interfaces, or the parts of them that hold log-probabilities.
-
 Tokenizers cut "0.75" in many ways: ``0 . 75``, ``0. 7 5``, ``0 .7``, or one token. So we find the
 answer in the text; the token that holds its first decimal is at position T. The other tokens that
 were likely at T are read letter by letter: after a written ``0``, ``.7`` is a 7, and so is ``.75``.
@@ -16,26 +13,29 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.errors import InputError
+from discode.errors import DiscodeError, InputError
 from discode.readings import Readings
 from discode.readings.base import POSITIVE_TOLERANCE, absent_answers
 from discode.scales import Scale, find_rating, piece_at, why_no_rating
 
 Floats = NDArray[np.float64]
-_MARKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n"})
+SPACE_MARKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n"})
 # What servers write in many ways: spaces, and the bytes of characters that tokens cut.
 _UNSPELLED = re.compile(r"(?:bytes:)?(?:\\x[0-9a-fA-F]{2})+|<0x[0-9a-fA-F]{2}>|[^!-~]")
+MIN_LEAD = 0.5
+"""Below this probability that an answer begins with a stem, what the model writes counts."""
 SEVERAL_TOKENS = "in several tokens; take another scale (unit, five)"
 OTHER_TOKENS = "the log-probabilities are not those of the message"
-ASK_CHAT = "ask for logprobs=True, top_logprobs=20"
-ASK_COMPLETIONS = "ask for logprobs=5"
-ASK_RESPONSES = 'ask for include=["message.output_text.logprobs"], top_logprobs=20'
+NO_LOGPROBS = (
+    "the response has no log-probabilities; ask for logprobs=True, top_logprobs=20 (completions: "
+    'logprobs=5; Responses: include=["message.output_text.logprobs"], top_logprobs=20)'
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Token:
         for top in item.get("top_logprobs") or ():
             logp = _logp(top)
             if math.isnan(logp):
-                raise ValueError(f"log-probability {logp} of {top['token']!r}")
+                raise InputError(f"impossible log-probability {logp} of {top['token']!r}")
             seen.setdefault(str(top["token"]), set()).add(logp)
         merged = {
             text: min(0.0, float(np.logaddexp.reduce(sorted(values))))
@@ -68,19 +68,17 @@ class Token:
 def _logp(item: Mapping[str, Any]) -> float:
     logp = float(item["logprob"])
     if logp > POSITIVE_TOLERANCE:
-        raise ValueError(f"log-probability {logp} of {item['token']!r}")
+        raise InputError(f"impossible log-probability {logp} of {item['token']!r}")
     return min(logp, 0.0)
 
 
-@dataclass(frozen=True)
-class GivenReadings:
-    """Readings from JSON; ``places`` says which token, of how many, held each answer."""
-
-    readings: Readings
-    places: tuple[tuple[int, int] | None, ...] = ()
+Places = list[tuple[int, int] | None]
+"""For each answer, which token held it, of how many."""
 
 
-def readings_from_json(given: Any, scale: Scale, *, missing: str = "nan") -> GivenReadings | None:
+def readings_from_json(
+    data: Any, scale: Scale, *, missing: str = "nan"
+) -> tuple[Readings, Places] | None:
     """Read responses of OpenAI's interfaces, or parts of them; None for anything else.
 
     That is: a response of chat completions, completions or Responses, one of its choices, its
@@ -91,20 +89,20 @@ def readings_from_json(given: Any, scale: Scale, *, missing: str = "nan") -> Giv
     >>> from discode.scales import FIVE
     >>> top = [{"token": str(n), "logprob": math.log(0.2)} for n in range(1, 6)]
     >>> content = [{"token": t, "logprob": -1.7, "top_logprobs": top} for t in ("I", " say ", "4")]
-    >>> given = readings_from_json({"choices": [{"logprobs": {"content": content}}]}, FIVE)
-    >>> given.places, given.readings.errors
-    (((2, 3),), {})
+    >>> readings, places = readings_from_json({"logprobs": {"content": content}}, FIVE)
+    >>> places, readings.errors
+    ([(2, 3)], {})
     """
-    first = given
+    first = data
     while isinstance(first, list | tuple) and first:
         first = first[0]
     if not isinstance(first, Mapping) and not hasattr(first, "model_dump"):
         return None  # numbers, of which there may be millions
-    answers = _answers_in(_plain(given))
+    answers = _answers_in(_plain(data))
     if answers is None:
         return None
     parts: list[Readings] = []
-    places: list[tuple[int, int] | None] = []
+    places: Places = []
     for answer in answers:
         place = None
         try:
@@ -121,19 +119,19 @@ def readings_from_json(given: Any, scale: Scale, *, missing: str = "nan") -> Giv
                 if rating := find_rating("".join(pieces), scale):
                     place = (piece_at(pieces, rating.at), len(answer))
         except InputError as error:
-            if not isinstance(given, list | tuple):
+            if not isinstance(data, list | tuple):
                 raise
             part = Readings.failed(scale, [str(error)])  # the others are not lost
         parts.append(part)
         places.append(place)
-    return GivenReadings(Readings.concat(scale, parts), tuple(places))
+    return Readings.concat(scale, parts), places
 
 
-def _plain(given: Any) -> Any:
+def _plain(data: Any) -> Any:
     """Return the JSON of OpenAI's objects, in a list, too."""
-    if isinstance(given, list | tuple):
-        return [_plain(item) for item in given]
-    return given.model_dump() if hasattr(given, "model_dump") else given
+    if isinstance(data, list | tuple):
+        return [_plain(item) for item in data]
+    return data.model_dump() if hasattr(data, "model_dump") else data
 
 
 _Answer = Token | list[Token] | Mapping[str, Any] | InputError | None
@@ -142,15 +140,15 @@ _Answer = Token | list[Token] | Mapping[str, Any] | InputError | None
 None where the tokens are not the message's."""
 
 
-def _answers_in(given: Any) -> list[_Answer] | None:
+def _answers_in(data: Any) -> list[_Answer] | None:
     """Return the answers in OpenAI's JSON, or in a list of such; None where it is neither."""
-    if not isinstance(given, list):
-        return _answers_of(given) if isinstance(given, Mapping) else None
-    if given and all(isinstance(item, Mapping) and "top_logprobs" in item for item in given):
-        return [_tokens(given)]  # the positions of one answer
+    if not isinstance(data, list):
+        return _answers_of(data) if isinstance(data, Mapping) else None
+    if data and all(isinstance(item, Mapping) and "top_logprobs" in item for item in data):
+        return [_tokens(data)]  # the positions of one answer
     collected: list[_Answer] = []
     known = False
-    for item in given:
+    for item in data:
         try:
             answers = _answers_in(item)
         except InputError as error:
@@ -165,31 +163,30 @@ def _answers_in(given: Any) -> list[_Answer] | None:
     return collected if known else None
 
 
-def _answers_of(given: Mapping[str, Any]) -> list[_Answer] | None:
-    if isinstance(given.get("error"), Mapping):
-        raise InputError(f"an error, not an answer: {given['error'].get('message')}")
-    if isinstance(given.get("response"), Mapping) and "custom_id" in given:  # a line of a batch
-        return _answers_of(given["response"].get("body") or {})
-    if isinstance(given.get("choices"), list):
-        if not given["choices"]:
+def _answers_of(data: Mapping[str, Any]) -> list[_Answer] | None:
+    if isinstance(data.get("error"), Mapping):
+        raise InputError(f"an error, not an answer: {data['error'].get('message')}")
+    if isinstance(data.get("response"), Mapping) and "custom_id" in data:  # a line of a batch
+        return _answers_of(data["response"].get("body") or {})
+    if isinstance(data.get("choices"), list):
+        if not data["choices"]:
             raise InputError("the response has no choices, so no answer")
-        return [_of_choice(choice) for choice in choices_in_order(given["choices"])]
-    if isinstance(given.get("output"), list):
-        return [_of_responses(given["output"])]
-    if "token" in given and isinstance(given.get("top_logprobs"), list):
-        return [*_tokens([given])]
-    if isinstance(given.get("message"), Mapping) or isinstance(given.get("logprobs"), Mapping):
-        return [_of_choice(given)]
-    if isinstance(given.get("content"), list) or isinstance(given.get("tokens"), list):
-        return [_of_logprobs(given)]
+        return [_of_choice(choice) for choice in choices_in_order(data["choices"])]
+    if isinstance(data.get("output"), list):
+        return [_of_responses(data["output"])]
+    if "token" in data and isinstance(data.get("top_logprobs"), list):
+        return [*_tokens([data])]
+    if isinstance(data.get("message"), Mapping) or isinstance(data.get("logprobs"), Mapping):
+        return [_of_choice(data)]
+    if isinstance(data.get("content"), list) or isinstance(data.get("tokens"), list):
+        return [_of_logprobs(data)]
     return None
 
 
 def _of_choice(choice: Any) -> list[Token] | None:
     logprobs = choice.get("logprobs") if isinstance(choice, Mapping) else None
     if not isinstance(logprobs, Mapping):
-        ask = ASK_CHAT if isinstance(choice, Mapping) and "message" in choice else ASK_COMPLETIONS
-        raise InputError(f"the response has no log-probabilities; {ask}")
+        raise InputError(NO_LOGPROBS)
     tokens, message = _of_logprobs(logprobs), choice.get("message", choice)
     text = message.get("content", choice.get("text", tokens))
     return tokens if text is tokens else tokens_of_text(tokens, str(text or ""))
@@ -197,8 +194,8 @@ def _of_choice(choice: Any) -> list[Token] | None:
 
 def _of_logprobs(logprobs: Mapping[str, Any]) -> list[Token]:
     if isinstance(logprobs.get("tokens"), list):  # of completions: three lists
-        written, own = logprobs["tokens"], logprobs.get("token_logprobs") or ()
-        lists = itertools.zip_longest(written, own, logprobs.get("top_logprobs") or ())
+        names = ("tokens", "token_logprobs", "top_logprobs")
+        lists = itertools.zip_longest(*(logprobs.get(name) or () for name in names))
         return _tokens(
             {
                 "token": token,
@@ -208,7 +205,7 @@ def _of_logprobs(logprobs: Mapping[str, Any]) -> list[Token]:
             for token, logp, top in lists
         )
     if not logprobs.get("content"):
-        raise InputError(f"the response has no log-probabilities; {ASK_CHAT}")
+        raise InputError(NO_LOGPROBS)
     return _tokens(logprobs["content"])
 
 
@@ -222,7 +219,7 @@ def _of_responses(output: list[Any]) -> list[Token] | None:
                 tokens += _tokens(part.get("logprobs") or ())
                 text += str(part.get("text") or "")
     if not tokens:
-        raise InputError(f"the response has no log-probabilities; {ASK_RESPONSES}")
+        raise InputError(NO_LOGPROBS)
     return tokens_of_text(tokens, text)
 
 
@@ -230,19 +227,23 @@ def _tokens(items: Iterable[Any]) -> list[Token]:
     try:
         return [Token.parse(item) for item in items]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise InputError(
-            f"not OpenAI's log-probabilities: {type(error).__name__} at {error}"
-        ) from None
+        raise InputError(f"not OpenAI's log-probabilities: {what_is_wrong(error)}") from None
+
+
+def what_is_wrong(error: Exception) -> str:
+    """Return why a response could not be read, without Python's names."""
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    if isinstance(error, DiscodeError):
+        return str(error)
+    return "a part of it is empty or of the wrong kind"
 
 
 def choices_in_order(choices: Sequence[Any]) -> list[Any]:
     """Return a response's choices by their index, which need not be the order they are sent in."""
-
-    def index(choice: Any) -> int:
-        number = choice.get("index") if isinstance(choice, Mapping) else None
-        return number if isinstance(number, int) else 0
-
-    return sorted(choices, key=index)
+    numbers = [isinstance(choice, Mapping) and choice.get("index") for choice in choices]
+    order = [number if isinstance(number, int) else 0 for number in numbers]
+    return [choices[place] for place in np.argsort(order, kind="stable")]
 
 
 def tokens_of_text(tokens: Sequence[Token], text: str) -> list[Token] | None:
@@ -261,22 +262,30 @@ def tokens_of_text(tokens: Sequence[Token], text: str) -> list[Token] | None:
         end = starts[first] + len(wanted)
         if whole.startswith(wanted, starts[first]) and end in starts:
             return list(tokens[first : bisect.bisect_left(starts, end)])
+    if not wanted and not whole and text.strip():  # no sign of it can be compared: "七"
+        return list(tokens)
     return None if wanted and tokens else []
 
 
 def _pieces(tokens: Sequence[Token]) -> list[str]:
-    return [token.text.translate(_MARKS) for token in tokens]
+    return [token.text.translate(SPACE_MARKS) for token in tokens]
 
 
 def reading_from_tokens(
-    tokens: Sequence[Token], scale: Scale, *, missing: str = "spread", whole: bool = False
+    tokens: Sequence[Token],
+    scale: Scale,
+    *,
+    missing: str = "spread",
+    whole: bool = False,
+    every: bool = False,
 ) -> Readings:
     """Return the reading of one answer, or a NaN row that says what was written instead.
 
     Answers that are missing from the list get the smallest probability in it, or an equal share of
     the remaining mass if that is less; the row is then flagged truncated. With ``missing="nan"``,
     such a row is NaN. ``whole`` says that the model writes a number of several digits as one token;
-    where that is not known, "1" on a scale to 10 may be the beginning of "10".
+    where that is not known, "1" on a scale to 10 may be the beginning of "10". ``every`` says that
+    the list has all tokens of all answers: otherwise, where "85" is in it, others may not be.
 
     >>> from discode.scales import FIVE
     >>> top = {"4": math.log(0.5), " 4": math.log(0.1), "5": math.log(0.2), "the": math.log(0.1)}
@@ -288,78 +297,211 @@ def reading_from_tokens(
     rating = find_rating(text := "".join(pieces), scale)
     if rating is None:
         return Readings.failed(scale, [why_no_rating(text, scale)])
-    stem, answer = rating.stem, scale.answers[rating.answer]
     first, at = (piece_at(pieces, position) for position in (rating.start, rating.at))
     junk = pieces[first][: rating.start - len("".join(pieces[:first]))]
-    written = "".join(pieces[:at])[rating.start :]
-    top = _candidates(tokens[at])
-    if not scale.stems[stem]:
+    read, answer = list(tokens[first : at + 1]), scale.answers[rating.answer]
+    after = tokens[at + 1] if at + 1 < len(tokens) else None
+    if not scale.stems[rating.stem]:
         if _answer(pieces[at], scale) != answer:
             return Readings.failed(scale, [f"the model writes {answer!r} {SEVERAL_TOKENS}"])
+        top = _candidates(tokens[at])
         if not whole and len(answer) == 1:  # a longer one would be one token
             top = _before_unclear(top, scale)
         if tokens[at].text not in top:
             return Readings.failed(scale, [f"the model may write answers {SEVERAL_TOKENS}"])
-    # All in one token: take the stem with the larger mass, as elsewhere.
-    by_stem = {
-        number: _answers_at(top, scale, number, written, "" if written else junk)
-        for number in (range(len(scale.stems)) if first == at else (stem,))
-    }
-    stem = max(by_stem, key=lambda number: by_stem[number][1])
-    answers, _, absent = by_stem[stem]
-    if absent and missing == "nan":
-        return Readings.failed(scale, [absent_answers(absent, len(answers))])
-    answer_logp = np.full((1, len(scale.stems), len(answers)), np.nan)
-    answer_logp[0, stem] = answers
-    stem_logp = _stem_logp(scale, stem, by_stem, sum(map(_token_logp, tokens[first:at])))
-    begins = _candidates(tokens[first])
-    lead_logp = np.array([[_lead(begins, beginning, junk) for beginning in scale.stems]])
+        read[-1] = Token(tokens[at].text, top, tokens[at].logp)
+    # All in one token: every stem may be in its list.
+    stems = range(len(scale.stems)) if first == at else (rating.stem,)
+    paths = [StemPath(scale, stem, "", junk, read, after) for stem in stems]
+    return reading_from_paths(paths, missing=missing, every=every, generated=True)
+
+
+@dataclass
+class StemPath:
+    """The tokens of an answer along one stem: those that the model wrote, or would be given.
+
+    Where the model went another way, the likeliest token that leads along the stem is taken from
+    its list; the model has to be asked how it goes on after ``begun``, with ``left`` tokens.
+    ``before`` is what it wrote before its rating, of which ``junk`` is in the rating's own token.
+
+    >>> from discode.scales import UNIT
+    >>> path = StemPath(UNIT, 1)
+    >>> path.follow([Token("0", {"0": -0.2, "1": -1.8})])
+    >>> path.begun, path.left
+    ('1', 3)
+    >>> path.follow([Token(".", {".": -0.1}), Token("0", {"0": -0.3, "5": -1.5})])
+    >>> path.complete, round(path.read()[1], 1)
+    (True, -1.9)
+    """
+
+    scale: Scale
+    stem: int
+    before: str = ""
+    junk: str = ""
+    tokens: list[Token] = field(default_factory=list)
+    after: Token | None = None
+    lost: bool = False
+
+    @property
+    def begun(self) -> str:
+        """What the answer begins with; the server's template has the space before it."""
+        return (self.before + self._written).lstrip()
+
+    @property
+    def left(self) -> int:
+        """How many tokens are wanted, at most: up to the answer, and one that may follow it."""
+        return len(self.scale.stems[self.stem]) - len(self._written) + 2
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has reached an answer."""
+        return self.left < 2
+
+    def _text(self, tokens: Sequence[Token]) -> str:
+        return "".join(_pieces(tokens)).removeprefix(self.junk).lstrip()
+
+    @property
+    def _written(self) -> str:
+        return self._text(self.tokens)
+
+    def _fits(self, text: str) -> bool:
+        written, stem = self._text([*self.tokens, Token(text, {})]), self.scale.stems[self.stem]
+        answered = written.startswith(stem) and written[len(stem) :][:1] in self.scale.answers
+        return written != self._written and (answered or stem.startswith(written))
+
+    def follow(self, tokens: Sequence[Token]) -> None:
+        """Go on along tokens that the model wrote after what it was given."""
+        self.lost = not tokens
+        for token, after in itertools.zip_longest(tokens, tokens[1:]):
+            likely = _candidates(token)
+            text, logp = token.text, _token_logp(token)
+            if not self._fits(text):
+                text = max(filter(self._fits, likely), key=lambda text: likely[text], default="")
+                self.lost = not text  # so unlikely that it is not in the list
+                if self.lost:
+                    return
+                logp, after = likely[text], None
+            self.tokens.append(Token(text, likely, logp))
+            if self.complete or text != token.text:
+                self.after = after
+                return
+
+    def read(self, *, every: bool = False) -> _Position:
+        """Return what is known at the answer; the mass is log P(stem)."""
+        *before, last = self.tokens
+        written, junk = self._text(before), "" if before else self.junk
+        position = _answers_at(_candidates(last), self.scale, self.stem, written, junk, every)
+        return position._replace(mass=sum(map(_token_logp, before)) + position.mass)
+
+    def second_decimals(self, *, inside: bool) -> _Position | None:
+        """Return what is known of the second decimal; None where the number ends.
+
+        One in the same token as the first is only looked for ``inside`` where that is wanted.
+        """
+        stem = self.scale.stems[self.stem]
+        more = self._written[len(stem) + 1 :]
+        if not more and self.after and self.after.text.translate(SPACE_MARKS)[:1].isdigit():
+            top = _candidates(self.after)
+        elif more and inside:  # P(5 | 8) = Σ P("85...") / Σ P("8...")
+            start = self.tokens[-1].text.translate(SPACE_MARKS).removesuffix(more)
+            texts = {text.translate(SPACE_MARKS): p for text, p in self.tokens[-1].top.items()}
+            both = {t.removeprefix(start): p for t, p in texts.items() if t.startswith(start)}
+            whole = float(np.logaddexp.reduce(list(both.values())))
+            top = {text: logp - whole for text, logp in both.items() if text}
+        else:
+            return None
+        return _answers_at(top, self.scale, self.stem, stem, "", every=True)
+
+
+def stem_paths(tokens: Sequence[Token], scale: Scale, *, forced: bool) -> list[StemPath]:
+    """Return the paths along all stems through an answer, as far as it leads.
+
+    None where it has no rating, nor probably begins with one, unless ``forced``.
+    """
+    pieces = _pieces(tokens)
+    rating = find_rating("".join(pieces), scale)
+    words = [place for place, piece in enumerate(pieces) if piece.strip()]
+    if not words:
+        return []
+    first = piece_at(pieces, rating.start) if rating else words[0]
+    if rating is None and not forced:
+        leads = [_lead(_candidates(tokens[first]), stem, "") for stem in scale.stems]
+        if np.nansum(np.exp(leads)) < MIN_LEAD:
+            return []
+    before = "".join(pieces[:first])
+    junk = "" if rating is None else pieces[first][: rating.start - len(before)]
+    paths = [StemPath(scale, stem, before + junk, junk) for stem in range(len(scale.stems))]
+    for path in paths:
+        path.follow(tokens[first:])
+    return paths
+
+
+def distance(one: Token, other: Token) -> float:
+    """Return by how much two lists of likely tokens differ, at least: total variation.
+
+    A token that is missing from a list is no likelier there than the least likely one in it.
+
+    >>> flat = {str(n): math.log(0.05) for n in range(20)}
+    >>> other = {str(n): math.log(0.051) for n in range(4, 24)}
+    >>> round(distance(Token("5", flat), Token("5", other)), 3)
+    0.02
+    >>> round(distance(Token("5", flat), Token("a", {"a": math.log(0.9)})), 3)
+    0.85
+    """
+    lists = [{t: math.exp(p) for t, p in _candidates(token).items()} for token in (one, other)]
+    least = [min(p.values()) for p in lists]
+    more = [
+        sum(max(0.0, p - there.get(text, most)) for text, p in here.items())
+        for here, there, most in zip(lists, lists[::-1], least[::-1], strict=True)
+    ]
+    return max(more)
+
+
+def reading_from_paths(
+    paths: Sequence[StemPath],
+    *,
+    missing: str = "spread",
+    every: bool = False,
+    generated: bool = False,
+) -> Readings:
+    """Return the reading of an answer that was followed along its stems, as far as possible.
+
+    ``generated`` says that the model wrote it all.
+    """
+    scale, junk = paths[0].scale, paths[0].junk
+    ends = {path.stem: path.read(every=every) for path in paths if path.complete}
+    ends = {stem: end for stem, end in ends.items() if end.mass > -math.inf}
+    if not ends:
+        return Readings.failed(scale, ["no answer of the scale is among the model's likeliest"])
+    stem = max(ends, key=lambda stem: ends[stem].mass)
+    likelier = next(path for path in paths if path.stem == stem)
+    if ends[stem].absent and missing == "nan":
+        return Readings.failed(scale, [absent_answers(ends[stem].absent, len(scale.answers))])
+    answer_logp = np.full((1, len(scale.stems), len(scale.answers)), np.nan)
+    stem_logp = np.full((1, len(scale.stems)), np.nan)
+    for number, end in ends.items():
+        answer_logp[0, number], stem_logp[0, number] = end.answers, end.mass
     second = None
-    if scale.stems[stem] and _has_second_decimal(pieces, at, rating.at, answer):
-        second, more = _second_decimal(tokens[at + 1], scale, stem)
-        absent = [*absent, *more]
+    if scale.stems[stem] and (generated or not stem):  # a begun "1.0" has one decimal
+        second = likelier.second_decimals(inside=not generated)
+    # No method looks at what follows an unlikely "1.".
+    cut = [end.cut for end in (ends[stem], ends.get(0), second) if end]
+    begins = _candidates(likelier.tokens[0])
+    lead_logp = np.array([[_lead(begins, beginning, junk) for beginning in scale.stems]])
     return Readings(
         scale,
         answer_logp.clip(max=0),
         stem_logp.clip(max=0),
         lead_logp=lead_logp.clip(max=0) if any(scale.stems) else None,
-        second_logp=second,
-        truncated=np.array([bool(absent)]),
-        how=np.array(["generated"]),
+        second_logp=None if second is None else second.answers[None].clip(max=0),
+        truncated=np.array([any(cut)]),
+        how=np.array(["generated" if generated or likelier.before.strip() else "forced"]),
     )
-
-
-def _stem_logp(
-    scale: Scale, stem: int, by_stem: Mapping[int, tuple[Floats, float, list[str]]], before: float
-) -> Floats:
-    """Return log P(stem) (1, B); ``before`` is that of the tokens before the answer's."""
-    result = np.full((1, len(scale.stems)), np.nan)
-    if not scale.stems[stem]:
-        result[0, stem] = before
-        return result
-    for number, (_, mass, _) in by_stem.items():
-        if number == stem:
-            result[0, number] = before + mass
-        elif mass > -math.inf:
-            result[0, number] = mass
-    return result
-
-
-def _has_second_decimal(pieces: Sequence[str], at: int, start: int, answer: str) -> bool:
-    """Whether the first decimal ends the token ``at``, and the next token begins with another."""
-    ends = pieces[at].endswith(answer) and len("".join(pieces[: at + 1])) == start + len(answer)
-    return ends and at + 1 < len(pieces) and pieces[at + 1][:1].isdigit()
-
-
-def _second_decimal(token: Token, scale: Scale, stem: int) -> tuple[Floats, list[str]]:
-    """Return log P of the second decimal (1, K), and the absent ones."""
-    digits, _, absent = _answers_at(_candidates(token), scale, stem, scale.stems[stem], "")
-    return digits[None].clip(max=0), absent
 
 
 def _answer(text: str, scale: Scale) -> str | None:
     """Return the answer that a token is on a scale without stems; "B)" is B, "45" is not 4."""
-    rating = find_rating(text.translate(_MARKS), scale)
+    rating = find_rating(text.translate(SPACE_MARKS), scale)
     return None if rating is None else scale.answers[rating.answer]
 
 
@@ -391,19 +533,30 @@ def _candidates(token: Token) -> dict[str, float]:
     return {token.text: _token_logp(token), **token.top}
 
 
+class _Position(NamedTuple):
+    """What a list of likely tokens tells about the answers."""
+
+    answers: Floats  # (K,) log P(answer | stem)
+    mass: float  # log P(what the list adds to the stem)
+    absent: list[str]
+    cut: bool  # whether tokens of answers may be missing
+
+
 def _answers_at(
-    top: Mapping[str, float], scale: Scale, stem: int, written: str, junk: str
-) -> tuple[Floats, float, list[str]]:
-    """Return log P(answer | stem) (K,), log P(the rest of the stem), and the absent answers.
+    top: Mapping[str, float], scale: Scale, stem: int, written: str, junk: str, every: bool
+) -> _Position:
+    """Return what a list tells where an answer is expected.
 
     ``written`` is the part of the stem before this position, ``junk`` whatever is glued to the
-    front of the number in the same token.
+    front of the number in the same token. Unless the list has ``every`` token of an answer, "85"
+    among them shows that others may be missing: the rest of the mass may be any answer's.
     """
     wanted = scale.stems[stem]
     known: dict[str, list[float]] = {}
     bare = -math.inf  # the stem alone: its answer would be the next token
+    cut = False
     for text, logp in top.items():
-        piece = text.translate(_MARKS)
+        piece = text.translate(SPACE_MARKS)
         if wanted:
             piece = written + (piece if written else piece.removeprefix(junk).lstrip())
             rest = piece[len(wanted) :] if piece.startswith(wanted) else ""
@@ -411,28 +564,31 @@ def _answers_at(
                 bare = float(np.logaddexp(bare, logp))
             if rest[:1] in scale.answers:
                 known.setdefault(rest[0], []).append(logp)
+                cut |= not every and rest[1:2].isdigit()
         elif (answer := _answer(piece, scale)) is not None:
             known.setdefault(answer, []).append(logp)
     absent = [answer for answer in scale.answers if answer not in known]
-    left = max(1.0 - float(np.exp(list(top.values())).sum()), 0.0) / max(len(absent), 1)
-    fill = min(min(top.values()), math.log(left) if left else -math.inf)
+    left = max(1.0 - float(np.exp(list(top.values())).sum()), 0.0)
+    share = left / max(len(absent), 1)
+    fill = min(min(top.values()), math.log(share) if share else -math.inf)
     joint = np.array(
         [float(np.logaddexp.reduce(known[a])) if a in known else fill for a in scale.answers]
     )
     if not known:
-        return joint, -math.inf, absent
-    if not wanted or written == wanted:
-        return joint, 0.0, absent
-    whole = np.logaddexp.reduce([*joint, bare])
-    seen = np.logaddexp.reduce([bare, *(logp for values in known.values() for logp in values)])
-    return joint - whole, float(seen), absent
+        return _Position(joint, -math.inf, absent, True)
+    mass = 0.0
+    if wanted and written != wanted:
+        mass = float(np.logaddexp.reduce([bare, *itertools.chain(*known.values())]))
+        unknown = math.log(left) if left and cut else -math.inf
+        joint = joint - np.logaddexp.reduce([*joint, bare, unknown])
+    return _Position(joint, mass, absent, cut or bool(absent))
 
 
 def _lead(top: Mapping[str, float], stem: str, junk: str) -> float:
     """Return log P of the tokens that begin as the stem does, cut as the model cuts it."""
     logps = []
     for text, logp in top.items():
-        piece = text.translate(_MARKS)
+        piece = text.translate(SPACE_MARKS)
         rest = piece.removeprefix(junk) if piece.startswith(junk) else ""
         if rest and (rest.startswith(stem) or stem.startswith(rest)):
             logps.append(logp)

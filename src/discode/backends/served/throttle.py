@@ -87,24 +87,19 @@ class RequestThrottle:
         if self.stopped and self.clock() >= self._reopens:
             self.stopped = ""
             self._over.clear()
-        affordable = self._affordable()
+        # Each request in flight may cost the highest.
+        reserved = self.spent + (self._in_flight + 1) * self.highest_cost
+        affordable = self.max_cost is None or reserved <= self.max_cost
         if self.max_requests is not None and self.sent >= self.max_requests:
             self.stop(f"max_requests={self.max_requests} is reached")
         elif not affordable and not self._in_flight:
-            spent = f"{self.spent:.4g} spent"
-            self.stop(f"max_cost={self.max_cost:g} is reached ({spent})")
+            self.stop(f"max_cost={self.max_cost:g} is reached ({self.spent:.4g} spent)")
         if self.stopped:
             raise StoppedError(self.stopped)
         wait = max(self._until, self._next) - self.clock()
         if wait > 0:
             return wait
         return 0 if self._in_flight < self.limit and affordable else None
-
-    def _affordable(self) -> bool:
-        """Whether one request more stays below the cap, if each in flight costs the highest."""
-        if self.max_cost is None:
-            return True
-        return self.spent + (self._in_flight + 1) * self.highest_cost <= self.max_cost
 
     def release(self, outcome: str, *, cost: float = 0.0, wait: float = 0.0) -> None:
         """Say how a request ended: "done", "refused" (try after ``wait`` seconds) or "failed"."""

@@ -45,19 +45,16 @@ def hide_key(text: str, key: str) -> str:
 def parse_without_key(data: bytes, key: str) -> Any:
     """Return the JSON in ``data`` with the key hidden in every string, however it was escaped."""
     parsed = parse_json(data.decode(), "it")
-    if len(key) < _SECRET or json.dumps(key)[1:-1] not in json.dumps(parsed):
-        return parsed
-    return _hide_in(parsed, key)
+    repeated = len(key) >= _SECRET and json.dumps(key)[1:-1] in json.dumps(parsed)
+    return _hide_in(parsed, key) if repeated else parsed
 
 
 def _hide_in(parsed: Any, key: str) -> Any:
-    if isinstance(parsed, str):
-        return hide_key(parsed, key)
     if isinstance(parsed, list):
         return [_hide_in(part, key) for part in parsed]
     if isinstance(parsed, dict):
         return {name: _hide_in(part, key) for name, part in parsed.items()}
-    return parsed
+    return hide_key(parsed, key) if isinstance(parsed, str) else parsed
 
 
 _key_variables: set[str] = set()

@@ -55,12 +55,23 @@ $("title").append(words(DATA.title));
 const LABELS = [...new Set(BENCHES.flatMap((b) => b.metrics.map((m) => m.label)))];
 const judged = BENCHES.reduce((sum, b) => sum + b.judgments, 0);
 const ASKED = DATA.asked === true; // questions to a judge: no people, no tables
+const CAPTIONERS = DATA.captioners === true; // what one judge says of several: no people
+const UNRATED = ASKED || CAPTIONERS;
+const METRIC = CAPTIONERS ? "Captioner" : "Metric";
 document.body.classList.toggle("asked", ASKED);
+document.body.classList.toggle("captioners", CAPTIONERS);
+document.body.classList.toggle("unrated", UNRATED);
+if (CAPTIONERS) {
+  $("agreement-title").textContent = "Means and differences";
+  document.querySelector('#nav a[href="#agreement"]').textContent = "Means";
+  $("category").parentElement.firstChild.textContent = "Captioner ";
+}
 if (ASKED) $("kind").lastChild.textContent = " discode";
 if (ASKED) $("tools").prepend(make("a", { href: "/", class: "quiet", text: "Ask again" }));
-$("lede").textContent = ASKED ? plural(BENCHES[0].pairs, "caption") + " of this tab; closing it forgets them." : `${plural(LABELS.length, "metric")} on ${plural(BENCHES.length, "benchmark")}, ` +
+$("lede").textContent = ASKED ? plural(BENCHES[0].pairs, "caption") + " of this tab; closing it forgets them."
+  : CAPTIONERS ? `${plural(LABELS.length, "captioner")} on ${plural(BENCHES[0].photos, "image")}, by one judge.` : `${plural(LABELS.length, "metric")} on ${plural(BENCHES.length, "benchmark")}, ` +
   `against ${plural(judged, "judgment")} by people.`;
-$("agreement-hint").textContent = "In percent, with 95 % intervals by bootstrap over images. Metrics " +
+$("agreement-hint").textContent = (CAPTIONERS ? "Mean scores" : "In percent") + `, with 95 % intervals by bootstrap over images. ${METRIC}s ` +
   "of one group were not shown to differ; each group is better than those below it.";
 
 // ---- dark and light
@@ -87,6 +98,11 @@ function openSignature(bench, metric) {
   }));
   $("signature-text").textContent = metric.signature;
   $("signature").showModal();
+}
+function signatureButton(bench, metric) {
+  const button = make("button", { type: "button", class: "link", title: "Signature", "aria-label": `Signature of ${metric.label}` }, words(metric.label));
+  button.addEventListener("click", () => openSignature(bench, metric));
+  return button;
 }
 async function copy(text, button, node) {
   const before = button.textContent;
@@ -118,7 +134,7 @@ function domain(cells) {
   const low = Math.min(...all), high = Math.max(...all), room = (high - low) * 0.05 || 1;
   return [low - room, high + room];
 }
-const interval = ([, low, high]) => (low === null ? "" : `${fixed(low, 1)} to ${fixed(high, 1)}`);
+const interval = ([, low, high], digits = 2) => (low === null ? "" : `${fixed(low, digits - 1)} to ${fixed(high, digits - 1)}`);
 
 function agreementTable(bench) {
   const main = bench.main;
@@ -129,9 +145,9 @@ function agreementTable(bench) {
   const mainName = bench.measures.find(([name]) => name === main)?.[1] ?? main;
   const columns = [
     { key: "group", name: "Group", of: (m) => m.group, cell: (m) => m.group ?? "–", low: true },
-    { key: "label", name: "Metric", of: (m) => m.label, low: true },
+    { key: "label", name: METRIC, of: (m) => m.label, low: true },
     { key: main, name: mainName, main: true, of: (m) => m.cells[main]?.[0],
-      cell: (m) => fixed(m.cells[main]?.[0]) },
+      cell: (m) => fixed(m.cells[main]?.[0], bench.digits) },
     { key: "interval", name: `${Math.round(100 * bench.level)} % interval` },
     ...others.map(([name, title]) => ({ key: name, name: title, of: (m) => m.cells[name]?.[0],
                                         cell: (m) => fixed(m.cells[name]?.[0]) })),
@@ -140,7 +156,7 @@ function agreementTable(bench) {
                      const [, , , printed, difference] = m.cells[main] ?? [];
                      return printed !== null && difference === null ? `(${fixed(printed, 1)})` : fixed(printed, 1);
                    } }] : []),
-    { key: "ties", name: "Ties", of: (m) => m.ties, cell: (m) => (m.ties === null ? "–" : `${fixed(m.ties, 1)} %`) },
+    ...(CAPTIONERS ? [] : [{ key: "ties", name: "Ties", of: (m) => m.ties, cell: (m) => (m.ties === null ? "–" : `${fixed(m.ties, 1)} %`) }]),
     ...(failed ? [{ key: "failed", name: "No score", of: (m) => m.failed, cell: (m) => `${fixed(m.failed, 1)} %` }] : []),
   ];
   const table = make("table", { class: "agreement" });
@@ -178,15 +194,12 @@ function agreementTable(bench) {
         if (column.key === "label") {
           cell.scope = "row";
           cell.className = "name";
-          const open = make("button", { type: "button", class: "link", title: "Signature",
-                                        "aria-label": `Signature of ${metric.label}` }, words(metric.label));
-          open.addEventListener("click", () => openSignature(bench, metric));
-          cell.append(open);
+          cell.append(signatureButton(bench, metric));
         } else if (column.key === "interval") {
           cell.className = "plot";
           const numbers = metric.cells[main] ?? [null, null, null];
           cell.append(whisker(numbers, range, metric.group === 1),
-                      make("span", { class: "range", text: interval(numbers) }));
+                      make("span", { class: "range", text: interval(numbers, bench.digits) }));
         } else {
           if (column.main) cell.className = "main";
           if (column.key === "group") cell.className = "group";
@@ -211,17 +224,17 @@ function order(a, b, down) { // what is missing comes last, either way
 
 function differences(bench) {
   if (!bench.differences.length) return [];
-  const head = make("tr", {}, ...["Metric", "against", "difference", "95 %", "Holm's p"].map(
+  const head = make("tr", {}, ...[METRIC, "against", "difference", "95 %", "Holm's p"].map(
     (text, i) => make("th", { scope: "col", text, class: i < 2 ? "name" : "" })));
   const body = bench.differences.map(([a, b, value, low, high, p]) => make("tr", { class: p < 0.05 ? "" : "dim" },
     make("td", { class: "name" }, words(a)), make("td", { class: "name" }, words(b)),
-    make("td", { text: signed(value) }), make("td", { text: `${signed(low)} to ${signed(high)}` }),
+    make("td", { text: signed(value, bench.digits) }), make("td", { text: `${signed(low, bench.digits)} to ${signed(high, bench.digits)}` }),
     make("td", { text: p === null ? "–" : p < 0.001 ? "< 0.001" : p.toFixed(3) })));
-  return [make("details", {}, make("summary", { text: "Every pair of metrics" }),
+  return [make("details", {}, make("summary", { text: `Every pair of ${METRIC.toLowerCase()}s` }),
     make("div", { class: "scroll" }, make("table", { class: "plain" }, make("thead", {}, head), make("tbody", {}, ...body))))];
 }
-const what = (bench) => `${plural(bench.photos, "image")}, ${plural(bench.pairs, "pair")}, ` +
-  plural(bench.judgments, bench.kind === "ratings" ? "rating" : "choice");
+const what = (bench) => `${plural(bench.photos, "image")}, ${plural(bench.pairs, "pair")}` +
+  (UNRATED ? "" : `, ${plural(bench.judgments, bench.kind === "ratings" ? "rating" : "choice")}`);
 if (!ASKED) $("tables").replaceChildren(...BENCHES.map((bench) => make("div", { class: "bench" },
   make("h3", {}, words(bench.title), make("small", { text: what(bench) })),
   agreementTable(bench),
@@ -328,7 +341,7 @@ function categories(bench) {
   return [make("h4", { class: "sub", text: "By category: share of choices that agree with people, in percent" }),
     make("div", { class: "panels" }, ...panels)];
 }
-if (!ASKED) $("charts").replaceChildren(...BENCHES.map((bench) => {
+if (!UNRATED) $("charts").replaceChildren(...BENCHES.map((bench) => {
   const rated = bench.kind === "ratings";
   return make("div", { class: "bench" }, make("h3", {}, words(bench.title)),
     ...(BENCHES.find((other) => other.kind === bench.kind) !== bench ? [] : [make("p", { class: "hint", text: rated
@@ -345,7 +358,7 @@ if (!ASKED) $("charts").replaceChildren(...BENCHES.map((bench) => {
 }));
 
 // ---- cost
-if (!ASKED) {
+if (!UNRATED) {
   const per = (bench, metric) => metric.seconds / Math.max(1, bench.pairs);
   const all = BENCHES.flatMap((b) => b.metrics.map((m) => Math.max(1e-7, per(b, m))));
   const from = Math.log10(Math.min(...all)) - 0.2, to = Math.log10(Math.max(...all)) + 0.2;
@@ -367,20 +380,16 @@ if (!ASKED) {
 // ---- the items: a pair of a benchmark of ratings, or a choice between two
 const FIRST = [];
 let total = 0;
+function byRow(words) { // words with the rows that they hold for, as rows with their words
+  const found = new Map();
+  for (const [word, rows] of Object.entries(words)) for (const row of rows) found.set(row, [...(found.get(row) ?? []), word]);
+  return found;
+}
 for (const bench of BENCHES) {
   FIRST.push(total);
   bench.size = bench.kind === "ratings" ? bench.pairs : bench.judgments;
   bench.number = new Map(bench.metrics.map((metric, i) => [metric.label, i]));
-  bench.failures = bench.errors.map((reasons) => {
-    const found = new Map();
-    for (const [reason, rows] of Object.entries(reasons)) for (const row of rows) found.set(row, reason);
-    return found;
-  });
-  bench.marks = bench.flags.map((flags) => {
-    const found = new Map();
-    for (const [name, rows] of Object.entries(flags)) for (const row of rows) found.set(row, [...(found.get(row) ?? []), name]);
-    return found;
-  });
+  [bench.failures, bench.marks] = [bench.errors, bench.flags].map((columns) => columns.map(byRow));
   bench.mean = bench.said?.map((given) => (given.length ? given.reduce((a, b) => a + b, 0) / given.length : null));
   total += bench.size;
 }
@@ -393,7 +402,7 @@ const pairsOf = (bench, row) => (bench.kind === "ratings" ? [row] : [bench.left[
 const captionOf = (bench, pair) => (bench.caption.length ? DATA.texts[bench.caption[pair]] : bench.ids[pair]);
 function scoreOf(bench, row, metric) { // of a choice: how far the chosen caption is ahead
   if (metric === undefined) return null;
-  const scores = bench.scores[metric];
+  const scores = bench.scores[bench.owner?.[row] ?? metric];
   if (bench.kind === "ratings") return scores[row];
   const [left, right] = [scores[bench.left[row]], scores[bench.right[row]]];
   if (left === null || right === null) return null;
@@ -419,7 +428,7 @@ function spreadOf(item) { // how far the metrics are apart from one another
   return spreads[item];
 }
 const failedOn = (bench, row) => bench.failures.some((found) => pairsOf(bench, row).some((pair) => found.has(pair))) ||
-  bench.scores.some((column) => pairsOf(bench, row).some((pair) => column[pair] === null));
+  !UNRATED && bench.scores.some((column) => pairsOf(bench, row).some((pair) => column[pair] === null));
 const flagged = (bench, row) => bench.marks.some((found) => pairsOf(bench, row).some((pair) => found.has(pair)));
 
 // ---- filters
@@ -444,8 +453,8 @@ const KEYS = {
   apart: ["Apart", (bench, row, m) => { const v = bench.apart[m]?.[row]; return v === null || v === undefined ? null : bench.kind === "ratings" ? Math.abs(v) : v; }, true],
   spread: ["Spread", (bench, row, m, item) => spreadOf(item), true],
 };
-if (ASKED) for (const key of ["people", "apart", "spread"]) delete KEYS[key];
-if (ASKED) for (const key of ["against", "above", "below", "split"]) delete SHOWS[key];
+if (UNRATED) for (const key of ["people", "apart", "spread"]) delete KEYS[key];
+if (UNRATED) for (const key of ["against", "above", "below", "split"]) delete SHOWS[key];
 const state = { sort: "place", down: false, selected: 0, items: new Uint32Array(0) };
 function options(select, rows) {
   const before = select.value;
@@ -653,14 +662,12 @@ function rankOfPeople(bench, row) {
 }
 function scoresTable(bench, row) {
   const pairs = pairsOf(bench, row), rated = bench.kind === "ratings";
-  const heads = rated ? ["Metric", "Score", ASKED ? "" : "Rank beside people's"] : ["Metric", "A", "B", "Prefers"];
+  const heads = rated ? [METRIC, "Score", UNRATED ? "" : "Rank beside people's"] : ["Metric", "A", "B", "Prefers"];
   const body = bench.metrics.flatMap((metric, m) => {
     const values = pairs.map((pair) => bench.scores[m][pair]);
-    if (ASKED && values[0] === null && !bench.failures[m].has(pairs[0])) return []; // not asked by this method
-    const open = make("button", { type: "button", class: "link", title: "Signature", "aria-label": `Signature of ${metric.label}` }, words(metric.label));
-    open.addEventListener("click", () => openSignature(bench, metric));
+    if (UNRATED && values[0] === null && !bench.failures[m].has(pairs[0])) return []; // not asked by this method, not by this captioner
     const line = make("tr", { class: metric.label === $("metric").value ? "chosen" : "" },
-      make("th", { scope: "row", class: "name" }, open), ...values.map((v) => make("td", { text: brief(v) })));
+      make("th", { scope: "row", class: "name" }, signatureButton(bench, metric)), ...values.map((v) => make("td", { text: brief(v) })));
     const apart = bench.apart[m][row];
     const last = make("td", { class: "verdict" });
     if (values.includes(null)) last.append(make("span", { class: "bad", text: "no score" }));
@@ -751,15 +758,15 @@ function itemView(item) {
     make("b", { text: "AB"[i] }), words(captionOf(bench, pair), "span"),
     ...(bench.chosen[row] === i ? [make("em", { text: "people's choice" })] : [])))));
   if (!named) nodes.push(make("p", { class: "notice", text: bench.data }));
-  if (rated && !ASKED) {
+  if (rated && !UNRATED) {
     const given = bench.said[row];
     nodes.push(make("h4", { text: "People" }), make("p", { class: "people-line" }, dots(bench, given),
       make("span", { text: given.length > 12 ? `mean ${fixed(bench.mean[row])} of ${given.length}` :
         given.length > 1 ? `${given.map((v) => brief(v).replace(/\.00$/, "")).join(", ")}: mean ${fixed(bench.mean[row])}` : given.length ? brief(given[0]) : "not rated" })));
   }
-  nodes.push(make("h4", { text: "Metrics" }), scoresTable(bench, row));
+  nodes.push(make("h4", { text: `${METRIC}s` }), scoresTable(bench, row));
   const problems = bench.metrics.flatMap((metric, m) => pairs.flatMap((pair) => [
-    ...(bench.failures[m].has(pair) ? [make("li", { class: "bad" }, words(metric.label), ": ", words(bench.failures[m].get(pair)))] : []),
+    ...(bench.failures[m].has(pair) ? [make("li", { class: "bad" }, words(metric.label), ": ", words(bench.failures[m].get(pair)[0]))] : []),
     ...(bench.marks[m].get(pair) ?? []).map((flag) => make("li", {}, words(metric.label), ": ", make("span", { class: "flag", text: flag })))]));
   if (problems.length) nodes.push(make("h4", { text: "Flags" }), make("ul", { class: "problems" }, ...problems));
   nodes.push(...distributions(bench, pairs));

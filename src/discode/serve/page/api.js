@@ -1,5 +1,6 @@
 // openapi.json as tables. Whatever comes from it is set as text.
 const $ = (id) => document.getElementById(id);
+let api;
 
 $("form-example").textContent = `curl -F image=@photo.jpg \\
   --form-string 'captions=a dog runs' --form-string 'captions=a cat sleeps' \\
@@ -9,21 +10,23 @@ $("json-example").textContent = `curl -H 'content-type: application/json' ${loca
   "captions": ["a dog runs", "a cat sleeps"],
   "method": "discode"}'`;
 
+// A schema itself, where another place names it.
+const resolve = (schema) => (schema.$ref ? api.components.schemas[schema.$ref.split("/").pop()] : schema);
+
 function kind(schema) {
-  if (schema.oneOf) return schema.oneOf.map(kind).join(" or ");
+  if (schema.anyOf) return schema.anyOf.map(kind).join(" or ");
   if (schema.format === "binary") return "file";
-  if (schema.type === "array") return `list of ${kind(schema.items)}`;
-  const names = { string: "text", boolean: "true or false" };
-  return [schema.type].flat().filter((name) => name !== "null").map((name) => names[name] ?? name).join(" or ")
-    + ([schema.type].flat().includes("null") ? " or null" : "");
+  if (schema.type === "array") return `list of ${kind(resolve(schema.items))}`;
+  return { string: "text", boolean: "true or false" }[schema.type] ?? schema.type;
 }
 
-// The fields of an object, those of the objects in it after a dot.
-function fields(schema, path = "") {
-  return Object.entries(schema.properties ?? {}).flatMap(([name, inner]) => {
-    const item = inner.type === "array" ? inner.items : inner;
-    const own = [path + name, kind(inner) + (schema.required?.includes(name) ? ", needed" : ""), inner.description ?? ""];
-    return [own, ...fields(item, `${path}${name}${inner.type === "array" ? "[]" : ""}.`)];
+// The fields of an object, those of the objects in it after a dot; in a request, which are needed.
+function fields(schema, request, path = "") {
+  return Object.entries(resolve(schema).properties ?? {}).flatMap(([name, field]) => {
+    const inner = resolve(field);
+    const needed = request && resolve(schema).required?.includes(name) ? ", needed" : "";
+    const row = [path + name, kind(inner) + needed, field.description ?? ""];
+    return [row, ...fields(inner.items ?? inner, request, `${path}${name}${inner.items ? "[]" : ""}.`)];
   });
 }
 
@@ -42,10 +45,10 @@ function operation(path, verb, about) {
   const parts = [make("h2", {}, make("span", { class: "verb", text: verb.toUpperCase() }), make("code", { text: path })),
                  make("p", { text: `${about.summary}.` })];
   for (const [type, { schema }] of Object.entries(about.requestBody?.content ?? {}))
-    parts.push(make("h3", { text: `Send ${type}` }), table(["field", "type", ""], fields(schema)));
+    parts.push(make("h3", { text: `Send ${type}` }), table(["field", "type", ""], fields(schema, true)));
   const answers = Object.entries(about.responses);
   for (const [, { content }] of answers.filter(([status]) => status === "200")) {
-    const found = fields(content?.["application/json"]?.schema ?? {});
+    const found = fields(content?.["application/json"]?.schema ?? {}, false);
     if (found.length) parts.push(make("h3", { text: "Get" }), table(["field", "type", ""], found));
   }
   const others = answers.filter(([status]) => status !== "200");
@@ -56,7 +59,7 @@ function operation(path, verb, about) {
 }
 
 try {
-  const api = await (await fetch("/openapi.json")).json();
+  api = await (await fetch("/openapi.json")).json();
   $("paths").replaceChildren(...Object.entries(api.paths).flatMap(([path, verbs]) =>
     Object.entries(verbs).map(([verb, about]) => operation(path, verb, about))));
 } catch {

@@ -20,9 +20,9 @@ function cell(value) {
 
 export function asCsv({ file, method }, answer) {
   const number = (value) => value ?? "nan";
-  const rows = answer.scores.map((row) => [file, row.caption, method, number(row.score), number(row.raw),
-    number(row.before.score), row.flags.join(" "), row.error, answer.signature]);
-  const head = ["image", "caption", "method", "score", "raw", "before", "flags", "error", "signature"];
+  const rows = answer.scores.map((row) => [file, row.caption, method, number(row.raw), number(row.smoothing),
+    number(row.score), row.flags.join(" "), row.error, answer.signature]);
+  const head = ["image", "caption", "method", "raw", "smoothing", "score", "flags", "error", "signature"];
   return [head, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
 

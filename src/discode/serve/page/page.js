@@ -213,7 +213,7 @@ const digits = (value) => (value === null ? "none" : value.toFixed(2));
 
 // On the unit scale answers come after "0." or "1."; one axis from 0.0 to 1.0 shows both.
 function spread(answer, row) {
-  const { distribution: after, before: { distribution: before } } = row;
+  const { distribution: after, probabilities: before } = row;
   if (answer.scale !== "unit" || row.stem === "")
     return { labels: answer.answers, before, after };
   const zeros = answer.answers.map(() => 0);
@@ -262,7 +262,8 @@ function render(asked, answer, jump) {
   const kinds = new Map(asked.example?.captions.map((text, i) => [text, asked.example.kinds[i]]) ?? []);
   const ranked = [...answer.scores].sort((a, b) => (b.score ?? -Infinity) - (a.score ?? -Infinity));
   const scored = ranked.filter((row) => row.error === null);
-  const same = scored.every((row) => near(row.distribution, row.before.distribution));
+  const method = asked.method || "the server's method";
+  const same = scored.every((row) => near(row.distribution, row.probabilities));
   const bars = (row) => (same ? { ...spread(answer, row), after: null } : spread(answer, row));
   const most = Math.max(0.25, ...scored.map(bars).flatMap(({ before, after }) => [...before, ...(after ?? [])]));
   $("ranking").replaceChildren(...ranked.map((row, i) => {
@@ -273,8 +274,10 @@ function render(asked, answer, jump) {
       return item;
     }
     value.title = String(row.score);
-    const facts = make("p", { class: "sub" }, term("raw", "raw"), ` ${Number(row.raw.toFixed(6))}`);
-    if (!same) facts.append(term("before", "before"), " ", make("b", { text: digits(row.before.score) }));
+    const facts = make("p", { class: "sub" });
+    // Three of one reading; a chosen raw or smoothing is one of them already.
+    for (const [name, score] of Object.entries({ raw: row.raw, smoothing: row.smoothing, [method]: row.score }))
+      facts.append(term($(`term-${name}`) ? name : "after", name), " ", make("b", { class: name === method ? "after" : "", text: digits(score) }));
     if (kinds.has(row.caption)) facts.append(term("written", "written as"), ` ${kinds.get(row.caption)}`);
     for (const flag of row.flags) facts.append($(`term-${flag}`) ? term(flag, flag, "flag") : make("span", { class: "flag", text: flag }));
     const chart = make("details", { class: "chart-box" }, make("summary", { text: "Distribution" }),
@@ -286,8 +289,7 @@ function render(asked, answer, jump) {
   const key = (name, ...text) => make("span", {}, make("i", { class: `key ${name}` }), ...text);
   const typical = typicalOf(asked);
   $("legend").replaceChildren(
-    ...(same ? [key("before", term("same", "before = after"))]
-      : [key("before", term("before", "before")), key("after", term("after", `after: ${asked.method || "the server's method"}`))]),
+    key("before", term("smoothing", "smoothing")), ...(same ? [] : [key("after", term("after", method))]),
     ...(typical ? [key("mark own", term("own", `good ${typical.own}`)), key("mark random", term("random", `random ${typical.random}`))] : []));
   URL.revokeObjectURL($("thumb").src);
   $("thumb").hidden = false;
@@ -318,9 +320,9 @@ async function thumbnail(blob) {
 }
 async function keep(asked, answer) {
   const rows = answer.scores.map((row) => ({ caption: row.caption, score: row.score, error: row.error, flags: row.flags,
-    before: row.before.score, bars: row.error === null ? spread(answer, row) : null }));
+    raw: row.raw, smoothing: row.smoothing, bars: row.error === null ? spread(answer, row) : null }));
   const question = { name: asked.name, thumbnail: await thumbnail(asked.image), references: asked.references,
-    method: asked.method || "default", signature: answer.signature, beforeSignature: answer.before_signature, rows };
+    method: asked.method || "default", signature: answer.signature, smoothingSignature: answer.smoothing_signature, rows };
   const before = JSON.parse(sessionStorage.getItem("discode-asked") ?? "[]");
   try {
     sessionStorage.setItem("discode-asked", JSON.stringify([...before, question]));

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -110,6 +110,18 @@ def find_kernels() -> Any:
     return kernels
 
 
+@cache
+def has_wide_products(dtype: Any) -> bool:
+    """Whether a GPU multiplies 16-bit floats into float32 here: torch does since 2.8."""
+    torch = require("torch", "hf")
+    x = torch.linspace(-2, 3, 256, device="cuda").to(dtype).reshape(16, 16)
+    try:
+        product = torch.mm(x, x.T, out_dtype=torch.float32)
+    except (TypeError, RuntimeError):
+        return False
+    return _nearly_equal(product, x.float() @ x.float().T)
+
+
 def rotate(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> tuple[Any, Any]:
     """Rotate queries and keys (B, H, L, D) by cos and sin (B, L, D), with few kernels."""
     plain = unsqueeze_dim == 1 and q.dtype == k.dtype == cos.dtype
@@ -137,19 +149,19 @@ def find_rotary_modules(model: Any) -> RotaryModules:
     owners = {sys.modules[type(module).__module__] for module in model.modules()}
     q = torch.linspace(-2, 3, 48).reshape(1, 2, 3, 8)
     angles = torch.linspace(0, 2, 12).reshape(1, 3, 4).repeat(1, 1, 2)
-    given = q, q[:, :1] + 1, angles.cos(), angles.sin()
-    found = {}
+    probe = q, q[:, :1] + 1, angles.cos(), angles.sin()
+    modules = {}
     for owner in owners:
         theirs: Any = getattr(owner, ROTATION, None)
         try:
-            rotated = theirs(*given)
+            rotated = theirs(*probe)
         except (TypeError, ValueError, RuntimeError):
             continue  # it has none, or another kind
         if all(
-            _nearly_equal(ours, other) for ours, other in zip(rotate(*given), rotated, strict=True)
+            _nearly_equal(ours, other) for ours, other in zip(rotate(*probe), rotated, strict=True)
         ):
-            found[owner] = theirs
-    return found
+            modules[owner] = theirs
+    return modules
 
 
 @contextmanager
@@ -202,23 +214,100 @@ def split_attention(
     """Let captions attend to their prefix and to themselves; join the two by their softmax sums.
 
     ``query`` is (B, G·H, Q, D); ``key`` and ``value`` (B, H, K, D) are those of the captions alone,
-    ``prefixes`` the cache of the prefixes; the result is (B, Q, G·H, D). With o and z the outputs
-    and the logarithms of the softmax sums of the two parts, the whole is
+    ``prefixes`` the cache of the prefixes; the result is (B, Q, G·H, D).
+    """
+    layer = prefixes.layers[module.layer_idx]
+    front = layer.keys, layer.values
+    return _attend_to_both(query, key, value, front, grid, settings["scaling"]), None
+
+
+def _attend_to_both(
+    query: Any, key: Any, value: Any, front: tuple[Any, Any], grid: CaptionGrid, scale: float
+) -> Any:
+    """Let captions attend to themselves and to the keys and values ``front`` of their prefix.
+
+    With o and z the outputs and the logarithms of the softmax sums of the two parts, the whole is
     ``own + sigmoid(z_prefix - z_own) · (o_prefix - own)``.
     """
     torch = require("torch", "hf")
-    scale = settings["scaling"]
-    layer = prefixes.layers[module.layer_idx]
-    before, before_sum = attend(query, layer.keys, layer.values, None, scale)
+    before, before_sum = attend(query, *front, None, scale)
     parts = zip((query, key, value), (grid.queries, grid.keys, grid.keys), strict=True)
     q, k, v = (x.transpose(1, 2).flatten(0, 1)[at].transpose(1, 2) for x, at in parts)
     own, own_sum = attend(q, k, v, grid.mask, scale)
     if query.is_cuda and (kernels := find_kernels()):
-        return kernels.join_attention(own, own_sum, before, before_sum, grid.back), None
+        return kernels.join_attention(own, own_sum, before, before_sum, grid.back)
     own, own_sum = (x.transpose(1, 2).flatten(0, 1)[grid.back] for x in (own, own_sum))
     share = (before_sum.transpose(1, 2) - own_sum).sigmoid()[..., None]
     before = before.transpose(1, 2).to(share.dtype)
-    return torch.lerp(own.to(share.dtype), before, share).to(query.dtype), None
+    return torch.lerp(own.to(share.dtype), before, share).to(query.dtype)
+
+
+class TreeAttention:
+    """The attention of a pass over prefixes of P tokens and the captions after them.
+
+    All tokens attend to what comes before them; then the captions' results, which must not see
+    other captions, are replaced. The last layer's states are wanted of the captions alone: there
+    the prefixes end with their keys and values, for which this stands in as a cache.
+    """
+
+    def __init__(self, prefix: int, grid: CaptionGrid) -> None:
+        self._prefix, self._grid = prefix, grid
+        self._front: tuple[Any, Any] | None = None
+
+    def __call__(
+        self, module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **settings: Any
+    ) -> tuple[Any, None]:
+        """Return (B, L, G·H, D) for queries (B, G·H, L, D), keys and values (B, H, L, D)."""
+        scale, first = settings["scaling"], self._prefix
+        if self._front is not None:
+            return _attend_to_both(query, key, value, self._front, self._grid, scale), None
+        whole = require("torch", "hf").nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scale, enable_gqa=True
+        )
+        front = key[:, :, :first], value[:, :, :first]
+        q, k, v = (x[:, :, first:] for x in (query, key, value))
+        out = whole.transpose(1, 2)
+        out[:, first:] = _attend_to_both(q, k, v, front, self._grid, scale)
+        return out, None
+
+    def update(self, keys: Any, values: Any, *_: Any, **__: Any) -> None:
+        """Keep the prefixes' keys and values of the last layer, and end their pass."""
+        self._front = keys, values
+        raise _LayerDone
+
+    @contextmanager
+    def leave_prefixes(self, last_layer: Any) -> Iterator[None]:
+        """Let only captions pass through a model's last layer within the context."""
+
+        def cut(layer: Any, args: Any, kwargs: Any) -> Any:
+            places = {name: kwargs[name] for name in PLACES & kwargs.keys()}
+            front, rest = slice(None, self._prefix), slice(self._prefix, None)
+            cut_front, cut_rest = (
+                kwargs | {name: _some_tokens(value, at) for name, value in places.items()}
+                for at in (front, rest)
+            )
+            with suppress(_LayerDone):
+                layer.forward(args[0][:, front], **cut_front | {"past_key_values": self})
+            return (args[0][:, rest],), cut_rest
+
+        hook = last_layer.register_forward_pre_hook(cut, with_kwargs=True)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+
+class _LayerDone(Exception):
+    """Raised inside a model's last layer when all that is wanted of a prefix is there."""
+
+
+PLACES = {"position_ids", "position_embeddings"}
+"""What the layers of transformers are given for each token besides its state."""
+
+
+def _some_tokens(value: Any, at: slice) -> Any:
+    """Return the part of some tokens of a tensor (B, L, ...), or of each in a tuple."""
+    return tuple(x[:, at] for x in value) if isinstance(value, tuple) else value[:, at]
 
 
 def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[Any, Any]:

@@ -1,0 +1,282 @@
+"""Make the tables of README.md, choosing-a-decoder.md and alpha.md, and alpha.md's plot.
+
+    python docs/make_choice.py DATA [--shift FOLDER]      (after pip install 'discode-eval[dev]')
+
+DATA has ``judges/`` (log-probabilities of large models with people's scores), ``flickr8k/`` as
+published, and ``readings/flickr8k_expert_*.npz`` (those of two small models). FOLDER is what the
+command in alpha.md wrote for the shipped judge; without it the judge's rows stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import re
+import tempfile
+import textwrap
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from make_outputs import ROOT, run
+
+import discode
+from discode import Readings
+from discode.decoders.discode import log_alpha
+from discode.paper.digits import above_one_hump
+from discode.scales import FIVE, UNIT
+from discode.stats import KendallPlan
+
+PAGES = [ROOT / "README.md", ROOT / "docs/choosing-a-decoder.md", ROOT / "docs/alpha.md"]
+BLOCK = re.compile(
+    r"(?<=<!-- made by docs/make_choice.py: )(?P<name>\w+) -->\n(?P<body>.*?)(?=<!-- end of )", re.S
+)
+JUDGES = {
+    "divake_v2.csv": "LLaVA-Critic-7B, MLLM-as-a-Judge",
+    "divake_v2_phi4.csv": "Phi-4-multimodal, MLLM-as-a-Judge",
+    "divake_v2_gemini.csv": "Gemini 2.5 Flash, MLLM-as-a-Judge",
+    "divake_v2_polaris.csv": "LLaVA-Critic-7B, captions of Polaris",
+}
+COMMAND = (
+    "discode choose --scale five --where 'parsed_score>=1' --ratings gt_score_continuous "
+    "--ratings gt_score " + " ".join(f"--readings {name}" for name in JUDGES)
+)
+DOMAINS = ("photo", "sketch", "painting", "clipart")
+SHIPPED = {"photo": "photographs", "quickdraw": "quick drawings"}
+COLUMNS = ("λ=0", "λ=1", "λ=4", "λ=9", "λ=19", "paper")
+FORMS = {
+    "printed: digit α, τ = α": "paper",
+    "unit α, τ = α": "paper-unit",
+    "α = ½, τ = α": "no-adaptive-alpha",
+    "digit α in [0, 1], τ = 1": "full-prior",
+}
+
+
+def signed(value: float) -> str:
+    """Return a difference with its sign, without one where it is 0.00."""
+    return "0.00" if abs(value) < 0.005 else f"{value:+.2f}"
+
+
+def row_of(name: str, cells: dict[str, float]) -> str:
+    """Return a line of the table of agreement."""
+    numbers = [
+        f"{cells['raw']:.2f}",
+        f"{cells['smoothing']:.2f}",
+        *(signed(cells[c]) for c in COLUMNS),
+    ]
+    return f"| {name} | {' | '.join(numbers)} |\n"
+
+
+def chosen(command: str) -> tuple[str, dict[str, dict[str, float]]]:
+    """Run a command; return what it printed, and its table by file."""
+    with tempfile.TemporaryDirectory() as out:
+        printed = run(f"{command} -o {out}")
+        with (Path(out) / "choose.csv").open(encoding="utf-8", newline="") as file:
+            rows = {row.pop("readings"): row for row in csv.DictReader(file)}
+    return printed, {
+        name: {column: float(cell.replace(",", "")) for column, cell in row.items()}
+        for name, row in rows.items()
+    }
+
+
+def humps(data: Path, judges: dict[str, dict[str, float]]) -> str:
+    """Return how many rows a second hump leads, and what a prior gains, or cutting the hump off."""
+    lines = [
+        "| | led by a second hump | prior, λ = 0 | hump cut off, no prior |",
+        "| --- " * 4 + "|",
+    ]
+    for name, title in JUDGES.items():
+        with (data / "judges" / name).open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if float(row["parsed_score"] or 0) >= 1]
+        logp = [[float(row[f"s2_lp{answer}"]) for answer in FIVE.answers] for row in rows]
+        p = np.exp(logp)
+        cut = p - above_one_hump(p)
+        people = [float(row.get("gt_score_continuous") or row["gt_score"]) for row in rows]
+        plan = KendallPlan(cut @ np.arange(1, 6) / cut.sum(axis=1), people, variant="c")
+        gain = 100 * plan(np.ones(len(rows), np.int64)) - judges[name]["smoothing"]
+        share = f"{judges[name]['2nd hump %']:.1f} %"
+        lines.append(f"| {title} | {share} | {signed(judges[name]['λ=0'])} | {signed(gain)} |")
+    return "\n".join(lines) + "\n"
+
+
+def expert_ratings(data: Path) -> dict[tuple[str, str], list[int]]:
+    """Return the three ratings of each pair of Flickr8k-Expert, by image and caption."""
+    lines = (data / "flickr8k/ExpertAnnotations.txt").read_text().splitlines()
+    return {
+        (image, caption): [*map(int, votes)] for image, caption, *votes in map(str.split, lines)
+    }
+
+
+def small_models(data: Path) -> dict[str, float]:
+    """Return the mean over the two small models and ``DOMAINS``, by the experts' mean rating."""
+    ratings = expert_ratings(data)
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for path in sorted((data / "readings").glob("*.npz")):
+            recorded: Any = np.load(path)
+            pairs = list(zip(recorded["image"].tolist(), recorded["caption"].tolist(), strict=True))
+            for domain in DOMAINS:
+                files.append(Path(folder) / f"{path.stem}-{domain}.jsonl")
+                rows = [
+                    json.dumps(
+                        {"image": pair[0], "score": np.mean(ratings[pair]), "log_probs": logp}
+                    )
+                    for pair, logp in zip(pairs, recorded[domain].tolist(), strict=True)
+                ]
+                files[-1].write_text("\n".join(rows))
+        words = " ".join(f"--readings {file}" for file in files)
+        sets = chosen(f"discode choose {words} --ratings score --resamples 100")[1].values()
+    return {
+        column: float(np.mean([cells[column] for cells in sets])) for column in next(iter(sets))
+    }
+
+
+def alpha_table() -> str:
+    """Return α for every raw digit, on both scales."""
+    lines = ["| s_raw | " + " | ".join("0123456789") + " |", "| --- " * 11 + "|"]
+    for name, step in (("α, digits", 1.0), ("α, unit scale", 0.1)):
+        cells = " | ".join(f"{a:.2g}" for a in np.exp(log_alpha(step * np.arange(10.0))))
+        lines.append(f"| {name} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def rules_for_one(data: Path) -> str:
+    """Return what each rule for the stem does where 7 to 9 are recoded as "1.0"."""
+    titles = ("model", 'after "1."', "τ_c: `greedy`", "`graded`", "`joint`",
+              "better caption: `greedy`", "`graded`", "`joint`")  # fmt: skip
+    lines = [f"| {' | '.join(titles)} |", "| --- " * 8 + "|"]
+    ratings = expert_ratings(data)
+    for path in sorted((data / "readings").glob("*.npz")):
+        recorded: Any = np.load(path)
+        people = np.array(
+            [ratings[p] for p in zip(recorded["image"], recorded["caption"], strict=True)]
+        )
+        p = np.exp(recorded["photo"].astype(np.float64))
+        stems = np.stack([p[:, :7].sum(axis=1), p[:, 7:].sum(axis=1)], axis=1)
+        answers = np.zeros((len(p), 2, 10))
+        answers[:, 0, :7] = p[:, :7] / stems[:, :1]
+        answers[:, 1, 0] = 1.0
+        with np.errstate(divide="ignore"):
+            readings = Readings(UNIT, np.log(answers), np.minimum(np.log(stems), 0.0))
+        mean, image = people.mean(axis=1), recorded["image"]
+        couples = [
+            (a, b) if mean[a] > mean[b] else (b, a)
+            for name in np.unique(image)
+            for a, b in combinations(np.flatnonzero(image == name), 2)
+            if mean[a] != mean[b]
+        ]
+        better, worse = np.array(couples).T
+        tau, right = [], []
+        for stem in ("greedy", "graded", "joint"):
+            score = discode.decode(readings, f"smoothing:stem={stem}").value
+            plan = KendallPlan(np.repeat(score, 3), people.ravel(), variant="c")
+            tau.append(100 * plan(np.ones(people.size, np.int64)))
+            right.append(100 * float((score[better] > score[worse]).mean()))
+        cells = [f"{100 * (stems[:, 1] > stems[:, 0]).mean():.1f} %"]
+        for numbers in (tau, right):
+            cells += [f"{numbers[0]:.2f}", *(signed(x - numbers[0]) for x in numbers[1:])]
+        lines.append(f"| {path.stem.rpartition('_')[2]} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def blocks_of(data: Path) -> dict[str, str]:
+    """Return what stands between the markers, by name, as far as DATA has it."""
+    os.chdir(data / "judges")
+    printed, judges = chosen(COMMAND)
+    typed = re.sub(r" (--ratings \S+ --ratings|--readings \S+ --readings)", r" \\\n    \1", COMMAND)
+    lines = [
+        part for line in printed.rstrip().splitlines() for part in textwrap.wrap(line, 110) or [""]
+    ]
+    head = "| | raw | smoothing | λ = 0 | 1 | 4 | **9** | 19 | printed |\n" + "| --- " * 9 + "|\n"
+    rows = [row_of(title, judges[name]) for name, title in JUDGES.items()]
+    rows.append(row_of("two small models, Flickr8k-Expert: mean of eight sets", small_models(data)))
+    return {
+        "agreement": head + "".join(rows),
+        "output": "```console\n$ " + typed + "\n" + "\n".join(lines) + "\n```\n",
+        "alpha": alpha_table(),
+        "humps": humps(data, judges),
+        "rules": rules_for_one(data),
+    }  # fmt: skip
+
+
+def shipped_judge(folder: Path) -> dict[str, str]:
+    """Return the rows of the shipped judge from what ``discode study shift`` wrote."""
+    tables = []
+    for name in ("shift", "shift-differences"):
+        with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+            tables.append({row.pop("domain"): row for row in csv.DictReader(file)})
+    rows, lines = "", "| | raw | smoothing | λ = 9 | λ = 0 | printed |\n" + "| --- " * 6 + "|\n"
+    for style, apart in tables[1].items():
+        cells = {name: float(tables[0][style][name]) for name in ("raw", "smoothing")}
+        gains = {c: c.replace("λ=", "discode:trust=") for c in COLUMNS}
+        cells |= {column: float(apart[name]) for column, name in gains.items()}
+        if style in SHIPPED:
+            rows += row_of(f"the shipped judge, Flickr8k-Expert: {SHIPPED[style]}", cells)
+        shown = [
+            f"{signed(cells[c])} ({signed(float(apart[f'{gains[c]} low']))} to "
+            f"{signed(float(apart[f'{gains[c]} high']))})"
+            for c in ("λ=9", "λ=0")
+        ]
+        first = [style, f"{cells['raw']:.2f}", f"{cells['smoothing']:.2f}"]
+        lines += f"| {' | '.join([*first, *shown, signed(cells['paper'])])} |\n"
+    return {"shipped rows": rows, "shipped": lines}
+
+
+def renew(page: str, blocks: dict[str, str]) -> str:
+    """Return a page with its blocks made anew; rows of the shipped judge stay without new ones."""
+
+    def fill(block: re.Match[str]) -> str:
+        name, body = block["name"], block["body"]
+        made = blocks.get(name, body)
+        if name == "agreement":
+            kept = [
+                line for line in body.splitlines(keepends=True) if line.startswith("| the shipped")
+            ]
+            made += blocks.get("shipped rows", "".join(kept))
+        return f"{name} -->\n{made}"
+
+    return BLOCK.sub(fill, page)
+
+
+def plot(path: Path) -> None:
+    """Draw the same distribution, with a bump at 0, under every form of α."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    p = np.array([0.22, 0.05, 0.02, 0.02, 0.03, 0.05, 0.09, 0.26, 0.2, 0.06])
+    figure, axes = plt.subplots(2, 4, figsize=(13, 5), sharey=True, layout="constrained")
+    # The second row moves the peak from 7 to 5, the middle, where the printed α is 0.36.
+    for axis_row, tokens in zip(axes, (p, np.r_[p[0], p[3:], p[1:3]]), strict=True):
+        for axis, (name, method) in zip(axis_row, FORMS.items(), strict=True):
+            scores = discode.decode(np.log(tokens), method)
+            assert scores.distribution is not None
+            axis.bar(np.arange(10), tokens, 0.85, color="#c9d1d9", label="tokens")
+            axis.bar(np.arange(10), scores.distribution[0], 0.45, color="#d1495b", label="after")
+            axis.set_title(f"{name}\nscore {float(scores):.2f}", fontsize=10)
+            axis.set_xticks(range(10))
+            axis.spines[["top", "right"]].set_visible(False)
+        axis_row[0].set_ylabel(f"s_raw = {tokens.argmax()}")
+    axes[0, 0].legend(frameon=False)
+    figure.savefig(path, dpi=80)
+
+
+def main() -> None:
+    """Rewrite the pages and the plot."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--shift", type=Path)
+    arguments = parser.parse_args()
+    blocks = shipped_judge(arguments.shift) if arguments.shift else {}
+    blocks |= blocks_of(arguments.data.resolve())
+    for page in PAGES:
+        page.write_text(renew(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+    plot(ROOT / "docs/images/alpha.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""The words of an English caption that can be wrong, and captions that say nothing in their place.
+
+A word's class is guessed from short lists, its ending and its neighbours: no parser has to be
+downloaded, and a wrong guess costs one clumsy variant. What is on no list is taken for a noun.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+KINDS = ("subject", "noun", "person", "modifier", "adjective", "number", "verb")
+"""Kinds of words. The subject is the first noun of a caption, unless it is a person; a modifier
+is a noun before another one."""
+
+_CLOSED = ("determiner", "preposition", "be", "pronoun", "other")
+"""Classes of words that are never looked at."""
+_IN_PHRASE = ("noun", "adjective", "number")
+# Words, the marks between them, and both ends, so that every word has neighbours.
+_TOKEN = re.compile(r"\A|\d+(?:[.,]\d+)*\w*|[^\W_]+(?:['’-][^\W_]+)*|\S|\Z")
+_ADJECTIVE = re.compile(r"..(ful|ous|ish|less|able|ible|ic|al)$")
+
+
+@dataclass(frozen=True)
+class Span:
+    """A word of a caption, ``caption[start:end]``, and what it does to the score.
+
+    ``str()`` is the word, in brackets and with its effect where it is marked.
+
+    Attributes:
+        kind: One of ``KINDS``.
+        variant: The caption that says nothing in its place.
+        effect: The caption's score less that of the variant; NaN where one could not be judged.
+        expected: The effect of a right word of its kind, or 0 where that is not known.
+        marked: Whether it is taken for wrong.
+        error: Why the effect is NaN.
+    """
+
+    start: int
+    end: int
+    text: str
+    kind: str
+    variant: str
+    effect: float = math.nan
+    expected: float = 0.0
+    marked: bool = False
+    error: str = ""
+
+    @property
+    def blame(self) -> float:
+        """How much less it adds than a right word of its kind."""
+        return self.expected - self.effect
+
+    @property
+    def shown_effect(self) -> str:
+        """The effect with two digits; what rounds to zero is +0.00, from below too."""
+        return f"{round(self.effect, 2) + 0.0:+.2f}"  # -0.0 + 0.0 is 0.0
+
+    def __str__(self) -> str:
+        return f"[{self.text} {self.shown_effect}]" if self.marked else self.text
+
+
+def find_spans(caption: str) -> list[Span]:
+    """Return the words of a caption that say something about the image, in their order.
+
+    >>> [(span.kind, span.variant) for span in find_spans("a red horse sitting")]
+    [('adjective', 'a horse sitting'), ('subject', 'something sitting'), ('verb', 'a red horse')]
+    """
+    words = _Words(caption)
+    spans: list[Span] = []
+    nouns = 0
+    for i, kind in enumerate(words.classes):
+        if kind in ("", *_CLOSED):
+            continue
+        if kind == "verb":
+            variant = words.neutral_verb(i)
+        elif kind == "number" and words.classes[i - 1] != "determiner":
+            variant = words.instead(i, i, "some")
+        elif kind == "noun" and words.classes[i + 1] != "noun":
+            variant = words.neutral_noun(i)
+            kind = "noun" if nouns else "subject"
+            kind = "person" if _is_a(words.texts[i], "person", "people") else kind
+            nouns += 1
+        else:
+            variant = words.without(i)
+            kind = "modifier" if kind == "noun" else kind
+        spans.append(Span(*words.tokens[i].span(), words.tokens[i][0], kind, variant))
+    return spans
+
+
+@cache
+def _lists() -> Mapping[str, frozenset[str]]:
+    """Return words by their class."""
+    text = files("discode").joinpath("data", "words.txt").read_text(encoding="utf-8")
+    lines = re.sub(r"^#.*\n", "", text, flags=re.M).replace("\n  ", " ").splitlines()
+    lists = {name: words.split() for name, _, words in (line.partition(":") for line in lines)}
+    lists["people"] += [f"{word}s" for word in lists["person"]]
+    # catches, flies, plays
+    stems = [re.sub(r"(s|sh|ch|x|o)$", r"\1e", verb) for verb in lists["verb"]]
+    lists["verb with s"] = [re.sub(r"(?<=[^aeiou])y$", "ie", stem) + "s" for stem in stems]
+    return {name: frozenset(words) for name, words in lists.items()}
+
+
+def _is_a(word: str, *classes: str) -> bool:
+    return any(word in _lists()[name] for name in classes)
+
+
+def _is_plural(noun: str) -> bool:
+    ends = noun.endswith("s") and not noun.endswith("ss")
+    return _is_a(noun, "people", "plural") or (ends and not _is_a(noun, "singular"))
+
+
+class _Words:
+    """The words of a caption in lower case with their classes, and captions with others instead."""
+
+    def __init__(self, caption: str) -> None:
+        self.caption = caption
+        self.tokens = list(_TOKEN.finditer(caption))
+        self.texts = [token[0].lower() for token in self.tokens]
+        self.classes = [""]
+        for i in range(1, len(self.texts)):
+            self.classes.append(self._class(i))
+
+    def _class(self, i: int) -> str:
+        """Return the class of a word, "" of what is none; those before it have theirs already."""
+        if not self.texts[i][:1].isalnum():
+            return ""
+        last, word, following = self.texts[i - 1 : i + 2]
+        before = self.classes[i - 1]
+        for name in _CLOSED:
+            if _is_a(word, name):
+                return name
+        in_phrase = before in ("determiner", "adjective", "number")
+        leads = following[:1].isalnum() and not _is_a(following, *_CLOSED)  # another open word
+        if _is_a(word, "number") or word[0].isdigit():
+            return "number"
+        if _is_a(word, "adjective", "colour"):
+            paired = following == "and" and _is_a(self.texts[i + 2], "colour")
+            return "adjective" if leads or paired or not in_phrase else "noun"
+        if word.endswith("ly") and len(word) > 4 and not _is_a(word, "not_adverb"):
+            return "adjective"
+        if len(word) > 3 and word.endswith(("ing", "ed")) and not _is_a(word, "not_verb"):
+            return "adjective" if in_phrase and leads else "noun" if in_phrase else "verb"
+        if _is_a(word, "past") and not in_phrase:
+            return "verb"
+        goes_on = _is_a(following, "determiner", "preposition") or _is_plural(last)
+        if _is_a(word, "verb") and (last == "to" or (before == "noun" and goes_on)):
+            return "verb"  # men run in
+        if _is_a(word, "verb with s") and before in ("noun", "other", "pronoun"):
+            return "verb"  # a dog runs
+        return "adjective" if leads and _ADJECTIVE.search(word) else "noun"
+
+    def instead(self, first: int, last: int, text: str) -> str:
+        """Return the caption with a text in the place of words, and an article that fits it."""
+        if self.texts[first - 1] in ("a", "an"):
+            first -= 1
+            text = f"{'an' if text[0].lower() in 'aeiou' else 'a'} {text}"
+        start, end = self.tokens[first].start(), self.tokens[last].end()
+        if self.caption[start].isupper():
+            text = text[:1].upper() + text[1:]
+        return self.caption[:start] + text + self.caption[end:]
+
+    def without(self, i: int) -> str:
+        """Leave a word out, and the space that is too much then; never all that there is."""
+        if sum(map(bool, self.classes)) == 1:
+            return self.instead(i, i, "something")
+        if self.classes[i + 1]:
+            return self.instead(i, i + 1, self.tokens[i + 1][0])
+        start, end = self.tokens[i].span()
+        return self.caption[:start].rstrip() + self.caption[end:]
+
+    def neutral_noun(self, i: int) -> str:
+        """Put something, someone, ... in the place of a noun and what belongs to it.
+
+        The last noun of several in a row alone becomes a thing, where that is English: "a tennis
+        thing"; what comes before it may be right.
+        """
+        word, first, many = self.texts[i], i, _is_plural(self.texts[i])
+        someone = _is_a(word, "person", "people") and word not in ("person", "people")
+        bare = (("thing", "things"), ("person", "people"))[someone][many]
+        while self.classes[first - 1] in _IN_PHRASE:
+            first -= 1
+        determined = self.classes[first - 1] == "determiner"
+        if self.classes[i - 1] == "noun" and (many or determined):
+            return self.instead(i, i, bare)
+        first -= determined
+        if many:  # a pair of things
+            return self.instead(first, i, bare if self.texts[first - 1] == "of" else f"some {bare}")
+        return self.instead(first, i, "someone" if someone else "something")
+
+    def neutral_verb(self, i: int) -> str:
+        """Leave a verb out, or put "with" or "doing something" in its place."""
+        word, before, after = self.texts[i], self.classes[i - 1], self.classes[i + 1]
+        has_object = after in (*_IN_PHRASE, "determiner", "pronoun")
+        if before == "noun" or (before == "be" and after == "preposition"):
+            return self.instead(i, i, "with") if has_object else self.without(i)
+        form = "does" if _is_a(word, "verb with s") else "do" if _is_a(word, "verb") else "doing"
+        return self.instead(i, i, f"{form} something{' with' if has_object else ''}")

@@ -1,0 +1,114 @@
+"""A chunk in parts, as Ray's workers judge it, and a cluster's address; neither needs a cluster."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import discode
+from discode.bulk.chunks import ChunkPlace, PairChunk
+from discode.bulk.judging import ScoredChunk, judge_chunk
+from discode.bulk.ray import _joined, _pack, _probe, _unpack, _Worker
+from discode.judge import Judge
+from discode.pairs import Pair
+from discode.prompts import Prompt
+from discode.readings import Readings
+from discode.scales import Scale
+from tests.helpers.command_line import run
+from tests.helpers.instant import Instant, rows
+
+pytest.importorskip("pyarrow", reason="Ray's tables are Arrow's")
+
+
+class Batches(Instant):
+    """Notes the batches that it is asked about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[tuple[str, str], ...]] = []
+
+    def answer(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Readings:
+        self.seen.append(tuple((str(pair.image), pair.caption) for pair in pairs))
+        return super().answer(pairs, prompt, scale, hidden=hidden)
+
+
+def chunk_of(images: Sequence[str]) -> PairChunk:
+    """A chunk with a caption for each image; "?" is a row that is no pair, "!" one that fails."""
+    captions = [f"caption {n} {'x!' * (image == '!')}" for n, image in enumerate(images)]
+    pairs = [None if i == "?" else Pair(i, c) for i, c in zip(images, captions, strict=True)]
+    errors = {n: f"row {n} is broken" for n, image in enumerate(images) if image == "?"}
+    ids = [f"r{n}" for n in range(len(images))]
+    samples = [{"n": n} for n in range(len(images))]
+    return PairChunk(ChunkPlace(), "set", ids, list(images), captions, pairs, errors, samples)
+
+
+def judged(judge: Judge, chunk: PairChunk, count: int, min_score: float | None) -> ScoredChunk:
+    """Judge a chunk in parts, which come back in another order, one of them twice."""
+    worker = _Worker(lambda: judge, None, min_score)
+    parts: list[Any] = [_unpack(worker(_pack((chunk, n, count)))) for n in range(count)]
+    (whole,) = _joined([*parts[1:], parts[-1], parts[0]] if count > 1 else parts, min_score)
+    return whole
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from("abcdef?!"), min_size=1, max_size=40),
+    st.integers(1, 9),
+    st.integers(1, 6),
+    st.sampled_from([None, 0.0, 0.4]),
+)
+def test_parts_are_judged_as_the_whole_is(
+    images: list[str], batch_size: int, count: int, min_score: float | None
+) -> None:
+    chunk, alone, shared = chunk_of(images), Batches(), Batches()
+    one = discode.load(alone, batch_size=batch_size)
+    want = judge_chunk({"discode": one}, chunk, min_score=min_score)
+    got = judged(discode.load(shared, batch_size=batch_size), chunk, count, min_score)
+    assert sorted(shared.seen) == sorted(alone.seen)  # batch by batch, and in their order
+    assert json.dumps(got.rows.columns()) == json.dumps(want.rows.columns())
+    assert (got.place, got.signatures, got.passed) == (want.place, want.signatures, want.passed)
+    assert got.samples == want.samples
+
+
+def test_bounds_of_some_parts_are_kept() -> None:
+    values = np.array([0.1, 0.2])
+    scores = discode.decode(np.log(np.full((2, 10), 0.1)))
+    parts = [discode.Scores(values, scores.signature, bound=b) for b in (None, values / 10)]
+    joined = discode.Scores.join(parts, [3, 1, 0, 2])
+    assert joined.value.tolist() == [0.1, 0.2, 0.2, 0.1]
+    assert joined.bound is not None
+    assert joined.bound.tolist() == [0.01, 0, 0.02, 0]
+
+
+def test_an_address_is_tried_before_ray_is() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "auto", "local", ""):
+            _probe(address)
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:port", ":1"):
+        with pytest.raises(ConnectionError):
+            _probe(address)
+
+
+@pytest.mark.slow
+def test_a_wrong_address_is_told_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("ray.data", reason="Ray is tested with discode-eval[ray]")
+    source = tmp_path / "set.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows(3)))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    options = ("--engine", "ray", "--address", f"127.0.0.1:{port}")
+    done = run("score", "-i", source, "-o", tmp_path / "out", *options)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert str(port) in done.stderr

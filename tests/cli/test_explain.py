@@ -1,0 +1,172 @@
+"""discode explain and discode bench explain, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from discode.images import demo_path
+from discode.judge import load
+from tests.helpers import mini_benchmarks as mini
+from tests.helpers.chat_servers import serving
+from tests.helpers.command_line import CAT, call, refused
+
+CAPTIONS = ("a close up of a striped cat", "a striped cat on a snowboard")
+
+pytestmark = pytest.mark.usefixtures("shipped")
+
+
+def test_wrong_words_are_in_brackets() -> None:
+    done = call("explain", CAT, *CAPTIONS, "it is there", "--model", "embedded")
+    assert done.returncode == 0, done
+    wanted = load("embedded").explain(CAT, [*CAPTIONS, "it is there"])
+    for explanation in wanted:
+        assert f"{explanation.score:.3f}  {explanation}\n" in done.stdout
+        for span in explanation.spans:
+            assert f"{span.text} {span.shown_effect}" in done.stdout
+    assert "a striped cat on a [snowboard -0." in done.stdout
+    assert str(wanted[0].signature) in done.stderr
+    assert "2: no word" in done.stderr
+
+
+def test_json_has_everything(tmp_path: Path) -> None:
+    store = tmp_path / "readings.db"
+    command = ("explain", CAT, *CAPTIONS, "--json", "--threshold", 0.2)
+    done = call(*command, "--store", store)
+    assert done.returncode == 0, done
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    wanted = load("embedded").explain(CAT, CAPTIONS, threshold=0.2)
+    assert [row["caption"] for row in rows] == list(CAPTIONS)
+    for row, explanation in zip(rows, wanted, strict=True):
+        assert row == {"id": row["id"], "image": CAT, **explanation.to_dict()}
+        for span in row["spans"]:
+            assert row["caption"][span["start"] : span["end"]] == span["text"]
+    again = call(*command, "--model", f"recorded:{store}")
+    assert [json.loads(line)["spans"] for line in again.stdout.splitlines()] == [
+        row["spans"] for row in rows
+    ]
+
+
+def test_what_fails_is_named(tmp_path: Path) -> None:
+    store = tmp_path / "readings.db"
+    load("embedded", store=store).score(CAT, ["a cat on a mat", "a cat on something"])
+    done = call("explain", CAT, "a cat on a mat", "--model", f"recorded:{store}", "--json")
+    assert done.returncode == 1
+    (row,) = map(json.loads, done.stdout.splitlines())
+    cat, mat = row["spans"]
+    assert cat["effect"] is None
+    assert cat["error"]
+    assert mat["effect"] is not None
+    assert "failed: 0" in done.stderr
+    done = call("explain", CAT, "", "a cat", "--model", "embedded", "--json")
+    assert done.returncode == 1
+    empty, cat = map(json.loads, done.stdout.splitlines())
+    assert (empty["score"], empty["spans"]) == (None, [])
+    assert empty["error"]
+    assert cat["score"] > 0.5
+
+
+def test_a_caption_that_is_read_in_part_says_so(tmp_path: Path) -> None:
+    long = "a cat " + "in the very same old place " * 30
+    done = call("explain", CAT, long, "snowboard " * 500, "a cat", "--model", "embedded")
+    first, second, *rest = done.stderr.splitlines()
+    (explained,) = load("embedded").explain(CAT, long)
+    assert "only part of this caption" in first
+    assert f"{len(explained.spans)} of the first 40 " in first
+    assert "of its 500 words, none of the first 40 " in second
+    assert rest[0].startswith("81 words looked at")
+    assert "+nan" not in call("explain", CAT, "a cat", "--model", _nothing_in(tmp_path)).stdout
+
+
+def _nothing_in(folder: Path) -> str:
+    """Return a recording that has no reading of what is asked."""
+    load("embedded", store=folder / "readings.db").score(CAT, "a bird")
+    return f"recorded:{folder / 'readings.db'}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((), "argument"),
+        ((CAT,), "argument"),
+        (("missing.jpg", "a cat"), "missing.jpg"),
+        ((CAT, CAT), "cat.jpg"),
+        ((CAT, "a cat", "--threshold", "-1"), "threshold"),
+        ((CAT, "a cat", "--dry-run"), "--dry-run"),
+        ((CAT, "a cat", "--method", "nonsense"), "nonsense"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: tuple[str, ...], word: str) -> None:
+    refused(call("explain", *arguments, *(["--model", "embedded"] * (word != "--dry-run"))), word)
+
+
+def test_a_server_is_not_asked_to_name_the_price() -> None:
+    with serving() as server:
+        done = call("explain", CAT, *CAPTIONS, "--model", "endpoint:tiny", "--base-url", server.url,
+                    "--dry-run", "-M", "prices=1,2")  # fmt: skip
+        assert done.returncode == 0, done
+        assert "7 requests" in done.stdout  # two captions, of two and three words
+        assert server.asked == []
+
+
+@pytest.fixture(params=["endpoint", pytest.param("local", marks=pytest.mark.slow)])
+def other_judge(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[object, ...]]:
+    if request.param == "endpoint":
+        with serving() as server:
+            yield "--model", "endpoint:tiny", "--base-url", server.url
+        return
+    for name in ("torch", "transformers", "torchvision"):
+        pytest.importorskip(name, reason="local models want discode-eval[hf]")
+    from tests.helpers.tiny_lvlms import make  # imports transformers
+
+    request.getfixturevalue("one_thread")
+    folder = make("llava_next_llama", tmp_path / "llava", answers=True)
+    yield "--model", folder, "--device", "cpu"
+
+
+@pytest.mark.filterwarnings("ignore")  # transformers warns a lot
+def test_any_judge_explains_as_it_scores(other_judge: tuple[object, ...]) -> None:
+    def rows(*arguments: object) -> list[dict[str, Any]]:
+        done = call(*arguments, "--json", *other_judge)
+        assert done.returncode == 0, done
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    for row in rows("explain", CAT, *CAPTIONS):
+        variants = [span["variant"] for span in row["spans"]]
+        own, *others = (each["score"] for each in rows("score", CAT, row["caption"], *variants))
+        assert row["score"] == pytest.approx(own, abs=1e-4)
+        effects = [own - score for score in others]
+        assert [span["effect"] for span in row["spans"]] == pytest.approx(effects, abs=1e-4)
+        assert any(effects)
+        for span in row["spans"]:
+            assert span["blame"] == -span["effect"]  # what right words add is not known
+            assert span["marked"] == (span["blame"] >= 0.45 * max(row["score"], 1 / 3))
+
+
+@pytest.fixture
+def foil(tmp_path: Path) -> Path:
+    images = tmp_path / "images"
+    images.mkdir()
+    name = mini.VALSE["11"]["image_file"]
+    (images / name).write_bytes((demo_path() / "cat.jpg").read_bytes())
+    (tmp_path / "foil-it.json").write_text(json.dumps(mini.VALSE))
+    return tmp_path
+
+
+def test_a_benchmark_says_how_often_the_wrong_word_is_blamed(foil: Path) -> None:
+    store = foil / "readings.db"
+    command = ("bench", "explain", "-b", "foil", "--data", foil, "--model", "embedded")
+    done = call(*command, "--store", store, "--format", "csv", "--resamples", 0, "--threads", 1)
+    assert done.returncode == 0, done
+    lines = [line.split(",") for line in done.stdout.splitlines()]
+    assert float(lines[1][lines[0].index("chance")]) == 50.0  # two words in each caption
+    assert {line[-1] for line in lines[1:]} == {"2"}
+    assert "explain:" in done.stderr
+    recorded = (*command[:-1], f"recorded:{store}")
+    assert call(*recorded, "--format", "csv", "--resamples", 0).stdout == done.stdout
+    refused(call("bench", "explain", "-b", "custom", "--data", foil, "--model", "embedded"))
+    refused(call(*command, "--format", "nonsense"), "nonsense")
