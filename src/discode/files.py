@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import os
+import sqlite3
 import tempfile
 import time
 from collections import Counter
@@ -109,6 +110,24 @@ def lock_file(handle: int, tries: int = 1) -> bool | None:
         else:
             return True
     return False
+
+
+def use_write_ahead_log(db: sqlite3.Connection, seconds: float = 30.0) -> None:
+    """Let others read an SQLite file while one writes, waiting for whoever opens or closes it.
+
+    SQLite refuses this at once, whatever its timeout, while another process does the same or, as
+    the last one, closes the file.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def csv_cell(text: str) -> str:

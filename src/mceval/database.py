@@ -20,13 +20,14 @@ from sqlalchemy.orm import Session
 
 from discode.benchmarks.parsing import Entry
 from discode.errors import InputError, StoreError, require
+from discode.files import use_write_ahead_log
 from mceval.checks import Checks
 from mceval.rules import Rules
 from mceval.tables import SCHEMA_VERSION, Base, Campaign
 
 T = TypeVar("T")
 P = ParamSpec("P")
-BUSY_MS = 30_000
+BUSY_SECONDS = 30
 LOCK = {"key_share": True}
 """How rows are locked (FOR NO KEY UPDATE): two answers to one image, each of which refers to its
 row, must not wait for each other."""
@@ -340,15 +341,15 @@ def _engine(url: str) -> Engine:
             url,
             pool_size=20,
             max_overflow=200,
-            connect_args={"check_same_thread": False, "timeout": BUSY_MS / 1000},
+            connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS},
         )
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: object) -> None:
         connection.isolation_level = None  # we send BEGIN ourselves
+        use_write_ahead_log(connection)
         # secure_delete: what is erased is overwritten in the file
-        for line in ("journal_mode=WAL", f"busy_timeout={BUSY_MS}", "foreign_keys=ON",
-                     "synchronous=FULL", "secure_delete=ON"):  # fmt: skip
+        for line in ("foreign_keys=ON", "synchronous=FULL", "secure_delete=ON"):
             connection.execute(f"PRAGMA {line}")
 
     @event.listens_for(engine, "begin")

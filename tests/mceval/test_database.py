@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import inspect, select, text
 
 from discode.errors import StoreError
+from discode.files import use_write_ahead_log
 from mceval.database import Database, open_database
 from mceval.queue import undo
 from mceval.report import domain_rows, flag_rows, person_rows
@@ -77,6 +80,22 @@ def test_why_an_image_was_discarded_is_read_from_an_old_sentence_once(tmp_path: 
 def test_two_processes_open_an_old_database_at_once(tmp_path: Path) -> None:
     path = str(old(tmp_path / "old.db"))
     at_once(lambda _: open_database(path).close(), range(6))
+
+
+def test_whoever_opens_a_database_waits_for_another_that_does(tmp_path: Path) -> None:
+    """With no timeout of its own, SQLite refuses at once, as it does when both would have to wait."""
+    path = tmp_path / "shared.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE numbers (number)")
+        other.execute("BEGIN EXCLUSIVE")
+        with closing(sqlite3.connect(path, timeout=0, check_same_thread=False)) as db:
+            with pytest.raises(sqlite3.OperationalError):
+                use_write_ahead_log(db, seconds=0)
+            opening = threading.Thread(target=use_write_ahead_log, args=(db,))
+            opening.start()
+            other.execute("ROLLBACK")
+            opening.join()
+            assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_columns_that_are_missing_are_added(db: Database) -> None:

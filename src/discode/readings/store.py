@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from discode.errors import InputError, StoreError
+from discode.files import use_write_ahead_log
 from discode.pairs import check_characters
 from discode.readings.base import ROW_COLUMNS, Identity, ReadingColumn, Readings
 from discode.scales import Scale, get_scale
@@ -182,7 +183,7 @@ class ReadingStore:
                 f"to {SCHEMA_VERSION}); upgrade with: pip install --upgrade discode-eval"
             )
         if use_log:
-            db.execute("PRAGMA journal_mode = WAL")
+            use_write_ahead_log(db)
             # In WAL mode NORMAL loses nothing when the process dies. A power cut can lose the
             # last transactions, but does not damage the file.
             db.execute("PRAGMA synchronous = NORMAL")
