@@ -83,7 +83,7 @@ def test_two_processes_open_an_old_database_at_once(tmp_path: Path) -> None:
 
 
 def test_whoever_opens_a_database_waits_for_another_that_does(tmp_path: Path) -> None:
-    """With no timeout of its own, SQLite refuses at once, as it does when both would have to wait."""
+    """SQLite refuses at once without a timeout, and also where two would wait for each other."""
     path = tmp_path / "shared.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("CREATE TABLE numbers (number)")
