@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from PIL import Image
 
 import discode
@@ -35,6 +36,12 @@ class MendTorchvision:
 
 
 sys.meta_path.insert(0, MendTorchvision)
+
+# Every run tries the same examples, and none fails because a machine is busy.
+settings.register_profile(
+    "steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
 
 # Of the families of local models, those that `make test` runs; the others are for `make full`.
 FAMILIES = {"llava_next_llama", "qwen2_vl", "gemma3"}

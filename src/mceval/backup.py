@@ -8,7 +8,7 @@ from pathlib import Path
 
 from discode.errors import InputError, StoreError
 from discode.files import replacing
-from mceval.database import Database
+from mceval.database import BUSY_SECONDS, Database
 
 
 def backup_campaign(db: Database, target: Path) -> int:
@@ -31,7 +31,7 @@ def backup_campaign(db: Database, target: Path) -> int:
     try:
         with (
             replacing(target) as temp,
-            closing(sqlite3.connect(path)) as source,
+            closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as source,
             closing(sqlite3.connect(temp)) as copy,
         ):
             source.backup(copy)

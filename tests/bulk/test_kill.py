@@ -18,14 +18,17 @@ from tests.helpers.samples import png, read_jsonl, read_parts, write_table
 ROOT = Path(__file__).parents[2]
 
 RUN = """
-import resource, sys
+import resource, signal, sys
 from pathlib import Path
 from tests.helpers.instant import make_judge, to_folder
-source, out, images, store, log, wait, size = sys.argv[1:]
+source, out, images, store, log, wait, size, most = sys.argv[1:]
 path = lambda text: Path(text) if text else None
+def progress(count):
+    if log and len(path(log).read_text().splitlines()) > int(most):
+        signal.pause()  # it must not end before it is killed
 judge = make_judge(float(wait), path(log), path(store), batch_size=1000 if not log else 10)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-to_folder(judge, source, out, images=path(images), shard_size=int(size))
+to_folder(judge, source, out, progress, images=path(images), shard_size=int(size))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
@@ -43,18 +46,18 @@ def test_three_kills_lose_and_repeat_nothing(tmp_path: Path, lines: Callable[...
     source, out, log, store = lines(n), tmp_path / "out", tmp_path / "log", tmp_path / "s.db"
     for i in range(n // 5):
         (tmp_path / f"{i}.png").write_bytes(png() + str(i).encode())
-    arguments = command(source, out, tmp_path, store, log, 0.01, 100)
+    arguments = (source, out, tmp_path, store, log, 0.01, 100)
     for kill in range(1, 4):
-        process = subprocess.Popen(arguments, env=environment())
-        deadline = time.monotonic() + 30
-        while process.poll() is None and time.monotonic() < deadline:
+        process = subprocess.Popen(command(*arguments, 140 * kill + 50), env=environment())
+        while process.poll() is None:
             if log.exists() and len(log.read_text().splitlines()) > 140 * kill:
                 break
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         assert not (out / "_done" / "part-00000-00005.json").exists()
-    subprocess.run(arguments, env=environment(), check=True, stdout=subprocess.DEVNULL)
+    last = command(*arguments, 10 * n)
+    subprocess.run(last, env=environment(), check=True, stdout=subprocess.DEVNULL)
     got = read_parts(out)
     to_folder(make_judge(), source, tmp_path / "whole", images=tmp_path, shard_size=100)
     assert got == read_parts(tmp_path / "whole")
@@ -78,7 +81,7 @@ def test_memory_does_not_grow_with_the_input(
             pytest.importorskip("pyarrow", reason="Parquet: discode-eval[parquet]")
             source = write_table(source.with_suffix(".parquet"), read_jsonl(source), n)
         done = subprocess.run(
-            command(source, tmp_path / f"out{n}", "", "", "", 0.0, 10_000),
+            command(source, tmp_path / f"out{n}", "", "", "", 0.0, 10_000, 0),
             env=environment(), check=True, capture_output=True, text=True,
         )  # fmt: skip
         grown.append(float(done.stdout))

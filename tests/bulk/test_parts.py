@@ -24,6 +24,7 @@ from discode.readings import Readings
 from discode.scales import Scale
 from tests.helpers.command_line import run
 from tests.helpers.instant import Instant, rows
+from tests.helpers.ports import closed_port
 
 pytest.importorskip("pyarrow", reason="Ray's tables are Arrow's")
 
@@ -95,9 +96,10 @@ def test_an_address_is_tried_before_ray_is() -> None:
         port = server.getsockname()[1]
         for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "auto", "local", ""):
             _probe(address)
-    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:port", ":1"):
-        with pytest.raises(ConnectionError):
-            _probe(address)
+    with closed_port() as port:
+        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:port", ":1"):
+            with pytest.raises(ConnectionError):
+                _probe(address)
 
 
 @pytest.mark.slow
@@ -105,10 +107,9 @@ def test_a_wrong_address_is_told_at_once(tmp_path: Path) -> None:
     pytest.importorskip("ray.data", reason="Ray is tested with discode-eval[ray]")
     source = tmp_path / "set.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows(3)))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    options = ("--engine", "ray", "--address", f"127.0.0.1:{port}")
-    done = run("score", "-i", source, "-o", tmp_path / "out", *options)
+    with closed_port() as port:
+        options = ("--engine", "ray", "--address", f"127.0.0.1:{port}")
+        done = run("score", "-i", source, "-o", tmp_path / "out", *options)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert str(port) in done.stderr

