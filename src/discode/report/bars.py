@@ -76,12 +76,16 @@ def find_bars(
             with ReadingStore(path, create=False) as store:
                 read = cache(partial(_readings, store, pairs, digests))
                 read_words = cache(partial(_variants, store, pairs, digests))
-                for run, (label, (result, decoder)) in product(store.run_keys(), wanted.items()):
+                for (run, count), (label, (result, decoder)) in product(
+                    store.run_keys(), wanted.items()
+                ):
                     bare = result.signature.get("references") in ("none", "ignored")
-                    if _made_by(run[0], result.signature) and (rows := read(run[0], bare)[1]):
-                        more = _decode(read(run[0], bare)[0], rows, decoder, result, defused)
-                        words = read_words(run[0], bare)
-                        more = _with_words(more, pairs, *words, decoder, result.signature)
+                    if _made_by(run, result.signature) and (rows := read(run, bare)[1]):
+                        more = _decode(read(run, bare)[0], rows, decoder, result, defused)
+                        own = {(digests[row], pairs[row].caption) for row in rows}
+                        if count > len(own):  # there may be words among the others
+                            words = read_words(run, bare)
+                            more = _with_words(more, pairs, *words, decoder, result.signature)
                         bars[label] = _merge(bars[label], more) if label in bars else more
         except StoreError as error:  # a report without bars is better than none
             complain(str(error))

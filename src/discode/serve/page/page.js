@@ -267,24 +267,26 @@ function wordsOf(asked, row, kept) {
                               "aria-describedby": "explain-hint", text: row.caption });
   const below = make("div", { class: "below" });
   below.hidden = true;
-  let found = null; // asked for once
-  async function open() {
+  let asking = null, found = null; // asked for once
+  async function look() {
     below.replaceChildren(make("p", { class: "sub busy", text: "Looking at its words" }));
     try {
       const { explanations: [explained] } = await post("/v1/explain", asked, [row.caption], explaining.signal);
       found = explained;
-      kept.then((keep) => keep(row, explained.spans));
+      kept.then((keepWords) => keepWords(row, explained.spans));
     } catch (error) {
       if (error.name === "AbortError") return;
+      asking = null; // to open it again is to try again
       below.replaceChildren(make("p", { class: "sub error", text: reason(error) }));
       say(reason(error), true);
     }
   }
-  function draw() {
+  function mark() {
     const { spans, error } = found, marked = spans.filter((span) => span.marked).length;
     const count = marked === 1 ? "1 word is marked." : `${marked || "No"} words are marked.`;
     text.replaceChildren(...markedCaption(row.caption, spans));
-    text.closest(".caption").classList.add("whole");
+    const caption = text.closest(".caption");
+    if (!caption.classList.contains("whole")) caption.nextElementSibling.click(); // all of it
     below.replaceChildren(make("p", { class: "sub" }, term("words", "Words"), spans.length ? `${marked || "none"} marked` : "none that says anything about an image"),
       ...(spans.length ? [effectsList(row.caption, spans)] : []),
       ...(found.left_out ? [make("p", { class: "sub", text: `${found.left_out} more were not looked at${found.cut ? ", or are after what the judge reads" : ""}.` })] : []),
@@ -295,9 +297,9 @@ function wordsOf(asked, row, kept) {
     const opened = text.getAttribute("aria-expanded") === "false";
     text.setAttribute("aria-expanded", String(opened));
     below.hidden = !opened;
-    if (opened && !found) await open();
+    if (opened) await (asking ??= look());
     if (text.getAttribute("aria-expanded") === "false") text.replaceChildren(row.caption);
-    else if (found) draw();
+    else if (found) mark();
     clamp();
   }
   text.addEventListener("click", () => { if (getSelection().isCollapsed) toggle(); }); // who selects text wants to copy it
