@@ -14,6 +14,7 @@ from PIL import Image
 
 from discode.backends.embedded.tokenizer import Bpe
 from discode.paper.styles import render
+from discode.probe.wrong_words import KINDS, WORDS, swap
 from tests.helpers.training_stand_ins import command
 from training import (
     agreement,
@@ -34,7 +35,7 @@ from training import (
 )
 from training.batches import Captions, Sampler, special_tokens
 from training.labels import MOST, SAME_WORDS, Labels, soft
-from training.wrong_words import KINDS, PENALTY, WORDS, splice, swap
+from training.wrong_words import PENALTY, splice
 
 pytestmark = [
     pytest.mark.slow,
