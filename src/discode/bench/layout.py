@@ -52,11 +52,16 @@ def write_table(table: CellTable, form: str = "text") -> str:
     return lookup(TABLE_FORMATS, form, "format")(table)
 
 
+def _rounded(value: float, digits: int) -> str:
+    """Return a number with so many decimals; what rounds to zero has no sign."""
+    return f"{round(value, digits) + 0.0:.{digits}f}"  # -0.0 + 0.0 is 0.0
+
+
 def _shown(value: TableValue, digits: int) -> str:
     if isinstance(value, Interval):
-        return f"{value.value:.{digits}f}" if not math.isnan(value.value) else "undefined"
+        return _rounded(value.value, digits) if not math.isnan(value.value) else "undefined"
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.{digits}f}"
+        return "" if math.isnan(value) else _rounded(value, digits)
     return "" if value is None else str(value)
 
 
@@ -64,8 +69,8 @@ def _bounds(value: TableValue, digits: int) -> str:
     if not isinstance(value, Interval) or math.isnan(value.low):
         return ""
     digits = max(1, digits - 1)
-    between = "–" if value.low >= 0 else " to "  # "-5.7–-3.1" cannot be read
-    return f"{value.low:.{digits}f}{between}{value.high:.{digits}f}"
+    low, high = (_rounded(bound, digits) for bound in (value.low, value.high))
+    return f"{low}{' to ' if low.startswith('-') else '–'}{high}"  # "-5.7–-3.1" cannot be read
 
 
 def _texts(table: CellTable) -> list[list[str]]:
