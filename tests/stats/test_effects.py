@@ -8,7 +8,12 @@ import math
 import numpy as np
 import pytest
 
-from discode.stats import MeansPlan, bootstrap_all, paired_bootstrap, paired_effect
+from discode.stats import (
+    MeansPlan,
+    bootstrap_all,
+    paired_effect,
+    resampled_difference,
+)
 from discode.stats.resampling import resample
 
 scipy_stats = pytest.importorskip("scipy.stats", reason="the oracle wants discode-eval[dev]")
@@ -54,7 +59,8 @@ def test_intervals_agree_with_scipy_and_the_paired_bootstrap() -> None:
     def mean_of(values: np.ndarray) -> object:
         return lambda weights: float(np.average(values, weights=weights))
 
-    other = paired_bootstrap(mean_of(a), mean_of(b), range(80), resamples=300, seed=3).difference  # type: ignore[arg-type]  # a function
+    ours, others = (resample(mean_of(values), range(80), 300, 3) for values in (a, b))  # type: ignore[arg-type]  # a function
+    other = resampled_difference(ours, others, range(80), 0.95).difference
     same = bootstrap_all(plan, range(80), resamples=300, seed=3)[2]
     assert (same.low, same.high) == pytest.approx((other.low, other.high))
 

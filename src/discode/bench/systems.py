@@ -231,12 +231,7 @@ def _mean(rows: Sequence[SystemRow]) -> float:
 
 
 def compare_systems(
-    joined: JoinedScores,
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    level: float = 0.95,
-    alpha: float = 0.05,
+    joined: JoinedScores, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> SystemComparison:
     """Compare systems on the images for which all of them have a score.
 
@@ -258,7 +253,7 @@ def compare_systems(
     apart = np.array([value[i] - value[j] for i, j in places])
     plan = MeansPlan(np.concatenate([value, apart]).T)
     images = np.arange(value.shape[1])
-    drawn = bootstrap_all(plan, images, resamples=resamples, seed=seed, level=level)
+    drawn = bootstrap_all(plan, images, resamples=resamples, seed=seed)
     rows = []
     for (i, j), interval in zip(places, drawn[len(names) :], strict=True):
         p = permutation_test_preference(value[i], value[j], resamples=resamples, seed=seed).p
@@ -270,9 +265,7 @@ def compare_systems(
             )
         )  # fmt: skip
     means = dict(zip(names, drawn, strict=False))
-    pairs, groups = adjust_and_group(
-        rows, {name: mean.value for name, mean in means.items()}, alpha
-    )
+    pairs, groups = adjust_and_group(rows, {name: mean.value for name, mean in means.items()})
     rank = {name: number for number, group in enumerate(groups, start=1) for name in group}
     systems = [
         SystemMean(name, mean.value, mean.low, mean.high, rank[name])

@@ -112,13 +112,7 @@ def count_digits(
     def means(weights: NDArray[np.int64]) -> Floats:
         return np.asarray(weights @ columns / weights.sum())
 
-    if protocol.resamples and len(np.unique(clusters)) > 1:
-        several = bootstrap_all(
-            means, clusters, resamples=protocol.resamples, seed=protocol.seed, level=protocol.level
-        )
-    else:
-        whole = means(np.ones(len(p), np.int64)).tolist()
-        several = [Interval(value, np.nan, np.nan, protocol.level) for value in whole]
+    several = bootstrap_all(means, clusters, **protocol.bootstrap)
     counts = one_hot.sum(axis=0).astype(np.int64)
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: no pair has that answer
         profile, excess = (one_hot.T @ part / counts[:, None] for part in (p, above))

@@ -253,11 +253,8 @@ class TableStudy:
             for (a, b), model in product(self.contrasts, models):
                 if {(a, model), (b, model)} <= here.keys():
                     (first, line), (second, other) = here[a, model], here[b, model]
-                    difference = agreement_difference(
-                        log, first, second, resamples=setup.protocol.resamples,
-                        seed=setup.protocol.seed,
-                    ).difference  # fmt: skip
-                    sentences[_sentence(log, model, line, other, difference)] = None
+                    apart = agreement_difference(log, first, second, setup.protocol).difference
+                    sentences[_sentence(log, model, line, other, apart)] = None
         return list(sentences)
 
 

@@ -10,7 +10,6 @@ from discode.stats.effects import MeansPlan, PairedEffect, paired_effect
 from discode.stats.multiple import holm, significance_clusters
 from discode.stats.permutation import (
     Permutation,
-    permutation_test,
     permutation_test_preference,
     permutation_tests,
 )
@@ -20,7 +19,6 @@ from discode.stats.resampling import (
     Interval,
     bootstrap,
     bootstrap_all,
-    paired_bootstrap,
     resample,
     resampled_difference,
 )
@@ -41,10 +39,8 @@ __all__ = [
     "bootstrap_all",
     "credit",
     "holm",
-    "paired_bootstrap",
     "paired_effect",
     "pearson",
-    "permutation_test",
     "permutation_test_preference",
     "permutation_tests",
     "ranks",
