@@ -8,6 +8,7 @@ from typing import Any
 
 from discode.backends.local.load import (
     check_folder,
+    choose_device_and_dtype,
     folder_digest,
     quiet_hub,
     short_message,
@@ -31,7 +32,8 @@ def load_encoder(
     ``name`` is a hub name or a folder, errors call it ``kind``. The folder has .safetensors, or any
     files where ``pick`` takes no weights from it.
     """
-    torch, transformers = require("torch", "hf"), require("transformers", "hf")
+    transformers = require("transformers", "hf")
+    device, _ = choose_device_and_dtype(device, "float32")
     folder = Path(name)
     if not name or (not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")))):
         raise InputError(f"no {kind} folder at {name!r}")
@@ -46,12 +48,7 @@ def load_encoder(
         raise InputError(
             f"cannot load the {kind} {name}: {short_message(error)}; give a folder that has it"
         ) from error
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        return (model.to(device).eval().requires_grad_(False), *rest)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {device!r} cannot be used here: {short_message(error)}") from None
+    return (model.to(device).eval().requires_grad_(False), *rest)
 
 
 def revision_of(name: str, model: Any) -> str:
