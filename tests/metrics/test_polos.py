@@ -218,7 +218,7 @@ def test_files_that_are_not_polos(
         ("CLIP: 1 tensors", {"clip.text_projection": None}),
         ("text encoder: 0 tensors", {"encoder.model.more": torch.zeros(1)}),
         ("4 layers", {mixed: torch.zeros(1)}),
-        ("24x9 12x24 1x12", {f"{ff}1.weight": torch.zeros(24, 9)}),
+        ("9 features", {f"{ff}1.weight": torch.zeros(24, 9)}),
         ("pool=avg", {"settings": {**SETTINGS, "pool": "avg"}}),
     ):
         assert place in refused(changed)

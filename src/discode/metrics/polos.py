@@ -23,7 +23,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -115,20 +114,6 @@ class PolosHead:
         )
         return cls(take("scalar_mix.gamma") * weights / weights.sum(), network)
 
-    def check_sizes(self, layers: int, width: int, shown: str) -> None:
-        """Raise unless the head takes x of ``width`` numbers and mixes ``layers`` layers."""
-        if len(self.mixture) != layers:
-            raise InputError(
-                f"{shown} mixes {len(self.mixture)} layers, and this text encoder has {layers}"
-            )
-        sizes = [(width, width), *(weight.shape for weight, _ in self.layers)]
-        fits = all(below[0] == above[1] for below, above in pairwise(sizes))
-        if not fits or sizes[-1][0] != 1:
-            raise InputError(
-                f"{shown} has a network of {' '.join(f'{o}x{i}' for o, i in sizes[1:])}, which "
-                f"does not go from the {width} features of these encoders to one score"
-            )
-
     def __call__(self, features: Floats) -> Floats:
         """Return the scores (N,) of features (N, I)."""
         for weight, bias in self.layers[:-1]:
@@ -189,7 +174,12 @@ class Polos(PairMetric):
         )
         replace_weights(encoder, _part(state, "encoder.model."), path.name, "text encoder")
         width = 4 * encoder.config.hidden_size + 6 * clip.model.config.projection_dim
-        head.check_sizes(encoder.config.num_hidden_layers + 1, width, path.name)
+        sizes = encoder.config.num_hidden_layers + 1, width
+        if (stored := (len(head.mixture), head.layers[0][0].shape[1])) != sizes:
+            raise InputError(
+                f"{path.name} mixes {stored[0]} layers and scores {stored[1]} features; these "
+                f"encoders have {sizes[0]} and {sizes[1]}"
+            )
         revision = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
         return cls(clip, encoder, tokenizer, shown_name(text_model), head, revision)
 
