@@ -20,7 +20,6 @@ have tiny checkpoints in it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import InputError, require
+from discode.files import sha256
 from discode.metrics import encoders
 from discode.metrics.base import PairMetric, RowScores
 from discode.metrics.clip import CLIP_PROMPT, DEFAULT_CLIP, ClipEncoder
@@ -180,7 +180,7 @@ class Polos(PairMetric):
                 f"{path.name} mixes {stored[0]} layers and scores {stored[1]} features; these "
                 f"encoders have {sizes[0]} and {sizes[1]}"
             )
-        revision = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+        revision = sha256(path)[:8]
         return cls(clip, encoder, tokenizer, shown_name(text_model), head, revision)
 
     @property

@@ -8,7 +8,6 @@ the pair's.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import InputError
-from discode.files import csv_text, read_rows
+from discode.files import csv_text, read_rows, sha256
 from discode.metrics.base import PairMetric, RowScores
 from discode.pairs import ImageIndex, Pair
 from discode.signature import Signature
@@ -52,7 +51,7 @@ class ScoreFile(PairMetric):
     @cached_property
     def signature(self) -> Signature:
         """The file's name and column, and a digest of its content."""
-        digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]
+        digest = sha256(self.path)[:8]
         return Signature.of(
             metric="scorefile", file=self.path.name, column=self.column, digest=digest
         )

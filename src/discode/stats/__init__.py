@@ -6,7 +6,7 @@ and ``AccuracyPlan``.
 
 from discode.stats.base import UndefinedWarning
 from discode.stats.correlation import pearson, ranks, spearman, tie_rate
-from discode.stats.effects import MeansPlan, PairedEffect, paired_effect
+from discode.stats.effects import MeansPlan, paired_effect
 from discode.stats.multiple import holm, significance_clusters
 from discode.stats.permutation import (
     Permutation,
@@ -31,7 +31,6 @@ __all__ = [
     "Interval",
     "KendallPlan",
     "MeansPlan",
-    "PairedEffect",
     "Permutation",
     "UndefinedWarning",
     "acc23",

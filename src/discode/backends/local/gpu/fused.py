@@ -61,7 +61,8 @@ def fuse_activations(model: Any) -> int:
             fused: Any = kernels.quick_gelu
             probe = torch.linspace(-9, 9, 64, device="cuda")
         elif {name for name, _ in module.named_children()} >= GATED:
-            fused, weight = partial(_gated_feed, kernels, module), module.gate_proj.weight
+            fused = partial(_gated_feed, kernels.gate_and_multiply, module)
+            weight = module.gate_proj.weight
             wide = weight.is_floating_point() and weight.itemsize > 1  # else it is quantised
             probe = torch.linspace(-2, 3, 2 * module.gate_proj.in_features, device=weight.device)
             probe = probe.to(weight.dtype if wide else torch.bfloat16).reshape(1, 2, -1)
@@ -74,9 +75,8 @@ def fuse_activations(model: Any) -> int:
     return done
 
 
-def _gated_feed(kernels: Any, block: Any, x: Any) -> Any:
-    gated = kernels.gate_and_multiply(block.gate_proj(x), block.up_proj(x))
-    return block.down_proj(gated)
+def _gated_feed(gate: Any, block: Any, x: Any) -> Any:
+    return block.down_proj(gate(block.gate_proj(x), block.up_proj(x)))
 
 
 @cache
