@@ -90,7 +90,7 @@ class ClipEncoder:
         transformers. With ``low_rank`` it is a file of PAC-S++: OpenAI's names, and low-rank
         updates to be added (:func:`~discode.metrics.clip_weights.merge_low_rank`).
         """
-        model, tokenizer, processor = load_encoder(name, "CLIP model", _pick, device)
+        model, tokenizer, processor = load_encoder(name, _pick, device)
         revision = revision_of(name, model)
         if weights is not None:
             path = Path(weights)

@@ -169,9 +169,7 @@ class Polos(PairMetric):
         head = PolosHead.from_weights(state, path.name)
         clip = ClipEncoder.open(clip_model, device=device, unit=False)
         replace_weights(clip.model, rename_openai_weights(_part(state, "clip.")), path.name, "CLIP")
-        encoder, tokenizer = load_encoder(
-            text_model, "text encoder", _pick, device, with_weights=False
-        )
+        encoder, tokenizer = load_encoder(text_model, _pick, device, with_weights=False)
         replace_weights(encoder, _part(state, "encoder.model."), path.name, "text encoder")
         width = 4 * encoder.config.hidden_size + 6 * clip.model.config.projection_dim
         sizes = encoder.config.num_hidden_layers + 1, width

@@ -91,9 +91,3 @@ def generator(resamples: int, seed: int, least: int = 1) -> np.random.Generator:
             f"resamples={resamples}, seed={seed}: give {least} or more, and a seed from 0"
         )
     return np.random.default_rng(seed)
-
-
-def check_choice(name: str, choice: str, *allowed: str) -> None:
-    """Raise unless ``choice`` is one of the allowed words."""
-    if choice not in allowed:
-        raise InputError(f"{name} must be {' or '.join(map(repr, allowed))}, not {choice!r}")

@@ -9,11 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discode.errors import InputError
+from discode.errors import InputError, lookup
 from discode.stats.base import (
     Floats,
     Ints,
-    check_choice,
     columns,
     counts,
     label_codes,
@@ -35,7 +34,7 @@ def credit(left: ArrayLike, right: ArrayLike, chosen: ArrayLike, *, ties: str = 
     >>> credit([0.9, 0.2, 0.5], [0.1, 0.6, 0.5], [0, 0, 1], ties="half").tolist()
     [1.0, 0.0, 0.5]
     """
-    check_choice("ties", ties, "wrong", "half")
+    lookup(dict.fromkeys(("wrong", "half")), ties, "ties")
     a, b, side = columns(left=left, right=right, chosen=chosen)
     if not np.isin(side, (0, 1)).all():
         raise InputError("chosen must be 0 (left) or 1 (right) in every row")
