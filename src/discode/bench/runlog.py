@@ -34,14 +34,10 @@ FORMAT, VERSION = "discode-run", 2
 class MetricResult:
     """A metric on a benchmark.
 
-    Attributes:
-        metric_signature: The metric's signature before it scored, which a repeated run compares.
-        signature: The scores' signature, with the benchmark's options and the ties.
-        value: (P,) one score per pair, NaN where there is none.
-        errors: Pair number to the reason for its NaN.
-        counts: How many pairs have each flag.
-        seconds: How long scoring took.
-        measures: Name to value and interval, as shares and not in percent.
+    ``metric_signature`` is the metric's before it scored, which a repeated run compares,
+    ``signature`` the scores', with the benchmark's options and the ties. ``value`` (P,) is NaN
+    where ``errors`` has the reason by the pair's number, ``counts`` says how many pairs have each
+    flag, and ``measures`` are shares, not percent.
     """
 
     metric_signature: Signature

@@ -81,14 +81,9 @@ class Preferences:
 class Benchmark:
     """Pairs (P), each of which is scored once, and judgments that point at them.
 
-    Attributes:
-        name: Its name in the table of benchmarks.
-        options: The options it was loaded with, for signatures.
-        pairs: P pairs, all different.
-        judgments: What people said about them.
-        image: (P,) the number of each pair's image; the bootstrap resamples images.
-        checksums: The SHA-256 of each file that was read, by name.
-        notes: What was dropped, and what is missing.
+    ``options`` are those it was loaded with, ``image`` (P,) is the number of each pair's image (the
+    bootstrap resamples images), ``checksums`` has the SHA-256 of each file that was read, and
+    ``notes`` say what was dropped and what is missing.
     """
 
     name: str

@@ -125,14 +125,10 @@ class PolosHead:
 
 @dataclass(frozen=True, eq=False)
 class Polos(PairMetric):
-    """Polos of captions against an image and references.
+    """Polos of captions against an image and references; :meth:`open` loads its parts.
 
-    Attributes:
-        clip: The CLIP of the checkpoint, with vectors as the model gives them.
-        text_model, tokenizer: The RoBERTa of the checkpoint; :meth:`open` loads all of them.
-        text_name: Its name.
-        head: What was learnt besides.
-        revision: A digest of the checkpoint.
+    ``clip`` gives vectors as the model does, ``text_model`` is the RoBERTa of the checkpoint,
+    ``head`` what was learnt besides, ``revision`` a digest of the checkpoint.
     """
 
     clip: ClipEncoder

@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.bench.agreement import AgreementProtocol
+from discode.bench.figures import BEFORE, BLUE, INK, RED, empty_figure, save_figure
 from discode.bench.layout import CellTable, TableValue
 from discode.decoders import get_decoder
 from discode.decoders.base import Floats
 from discode.errors import InputError
 from discode.paper.base import Study, StudyResult, StudySetup
-from discode.paper.drawing import BEFORE, BLUE, INK, RED, empty_figure, save_figure
 from discode.readings import Readings
 from discode.stats import Interval, bootstrap_all
 
