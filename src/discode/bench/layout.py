@@ -105,15 +105,11 @@ def _titles(columns: Sequence[ColumnTitle]) -> tuple[list[str], list[str]]:
     return first, [title for _, title in pairs]
 
 
-def _spans(columns: Sequence[ColumnTitle]) -> list[tuple[int, int]]:
+def _spans(columns: Sequence[ColumnTitle], first: Sequence[str]) -> list[tuple[int, int]]:
     """Return where columns that stand under one title begin and end; others are alone."""
-    above = ["" if isinstance(title, str) else title[0] for title in columns]
-    starts = [
-        number
-        for number, title in enumerate(above)
-        if number == 0 or not title or title != above[number - 1]
-    ]
-    return list(zip(starts, [*starts[1:], len(above)], strict=True))
+    alone = (isinstance(title, str) or not title[0] for title in columns)
+    starts = [n for n, own in enumerate(alone) if own or first[n]]
+    return list(zip(starts, [*starts[1:], len(columns)], strict=True))
 
 
 def _text(table: CellTable) -> str:
@@ -124,7 +120,7 @@ def _text(table: CellTable) -> str:
     wide = [max(map(len, [second[0], *names]))]
     for number, head in enumerate(second[1:], 1):
         wide.append(max(len(head), 6, *(len(row[number]) for row in rows)))
-    spans = _spans(table.columns)
+    spans = _spans(table.columns, first)
     for start, end in spans:
         room = sum(wide[start:end]) + 2 * (end - start - 1)
         wide[end - 1] += max(0, len(first[start]) - room)
