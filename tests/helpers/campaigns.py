@@ -154,6 +154,13 @@ def scalars(db: Database, query: Select[Any]) -> list[Any]:
     return ask(db, lambda session: list(session.scalars(query)))
 
 
+def image_of(db: Database, task: Task) -> Image:
+    """The image of a task, by the lease under which somebody holds or answered it."""
+    query = select(Image).join(Slot, Slot.image_id == Image.id).where(Slot.lease == task.lease)
+    with db.read() as session:
+        return session.scalars(query).one()
+
+
 def invite_people(db: Database, comparers: int, revisers: int = 1) -> list[int]:
     """Add people; their numbers."""
     made = invite(db, [f"c{i}" for i in range(comparers)], "comparer", 0.0)

@@ -38,6 +38,7 @@ from tests.helpers.campaigns import (
     check_rules,
     choose,
     fill,
+    image_of,
     invite_people,
     new_submission,
     scalars,
@@ -278,11 +279,10 @@ def test_the_user_study(campaign: Database, tmp_path: Path) -> None:
     assert begin_user_study(campaign, 6, 0.0, people=1) == 0
     new = [one.person for one in invite(campaign, ["n1", "n2"], "study", 0.0)]
     right = 0
-    truth = {row.path: row for row in scalars(campaign, select(Image))}
     texts = {row.id: row.text for row in scalars(campaign, select(Candidate))}
     for i in range(6):
         task = choose(campaign, new[i % 2], 10.0 * i, 10.0 * i + 5, side=None if i else 0)
-        image = truth[task.path]
+        image = image_of(campaign, task)
         preferred = texts[image.second if image.preference else image.first]
         right += preferred == task.captions[better(task) if i else 0]
     assert next_task(campaign, new[0], 100.0) is None
@@ -417,13 +417,11 @@ def test_agreement_is_over_images_judged_in_full(tmp_path: Path) -> None:
 def test_the_studys_interval_has_a_width(campaign: Database, people: int) -> None:
     """Also where all are right: then as Wilson's, by scipy, of so many images."""
     begin_user_study(campaign, 6, 0.0, people=people)
-    with campaign.read() as session:
-        pairs = select(Image, Candidate.text).join(Candidate, Candidate.id == Image.first)
-        first = {image.path: (text, image.preference) for image, text in session.execute(pairs)}
+    texts = {row.id: row.text for row in scalars(campaign, select(Candidate))}
     for person in (one.person for one in invite(campaign, ["x", "y", "z"], "study", 0.0)):
         while (task := next_task(campaign, person, 10.0)) is not None:
-            text, preference = first[task.path]
-            side = task.captions.index(text) ^ (preference or 0)
+            image = image_of(campaign, task)
+            side = task.captions.index(texts[image.first or 0]) ^ (image.preference or 0)
             submit(campaign, person, task.lease, new_submission(), 20.0, Choice(side))
     result = ask(campaign, user_study_result)
     expected = stats.binomtest(6, 6).proportion_ci(method="wilson")

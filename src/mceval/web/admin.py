@@ -33,7 +33,6 @@ from mceval.people import (
     work_record,
 )
 from mceval.report import (
-    FlagRow,
     domain_rows,
     finding_rows,
     flag_rows,
@@ -83,7 +82,7 @@ class AdminPages:
             domains = domain_rows(session)
             people = [row for row in person_rows(session) if row.role != "admin"]
             newest = discarded_images(session, SHOWN)
-            flags, skips = flag_rows(session), flag_rows(session, kind="skip")
+            flags, skips = flag_rows(session), flag_rows(session, "skip")
             *sides, side = side_rows(session)
             stalls = [*find_stalls(session, now), *find_doubts(session)]
             warnings = refusal_warnings(session)
@@ -254,7 +253,7 @@ def invitation_rows(session: Session, now: float) -> list[tuple[Person, bool, st
     return rows
 
 
-def _by_person(rows: Sequence[FlagRow]) -> Counter[int]:
+def _by_person(rows: Sequence[Any]) -> Counter[int]:
     return Counter(row.person for row in rows if row.set_aside != "undo")
 
 
