@@ -6,7 +6,8 @@ import hashlib
 import itertools
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from sqlalchemy import Select, func, select
@@ -109,6 +110,16 @@ def begin(
             image.first, image.second = first.id, second.id
         session.flush()
         prepare_images(session, 0.0)
+
+    db.run(work)
+
+
+def show_files(db: Database, files: Sequence[Path]) -> None:
+    """Let the images of a campaign be these files, in order."""
+
+    def work(session: Session) -> None:
+        for image, path in zip(session.scalars(select(Image)).all(), files, strict=True):
+            image.path, image.digest = str(path), hashlib.sha256(path.read_bytes()).hexdigest()
 
     db.run(work)
 

@@ -42,6 +42,7 @@ from tests.helpers.campaigns import (
     invite_people,
     new_submission,
     scalars,
+    show_files,
     some,
     work_all,
 )
@@ -228,37 +229,26 @@ def test_the_card_quotes_the_guide_that_people_saw(
     assert len(facts["guides"]) == 2
 
 
-def test_what_is_published_has_no_metadata(tmp_path: Path) -> None:
+def test_what_is_published_has_no_metadata(sqlite: Database, tmp_path: Path) -> None:
     """A photograph with a place and a TIFF: pixels as people saw them, nothing else."""
-    folder = tmp_path / "in" / "a"
-    folder.mkdir(parents=True)
-    for i, suffix in enumerate((".jpg", ".tif")):
+    files = [tmp_path / "photo.jpg", tmp_path / "scan.tif"]
+    for i, file in enumerate(files):
         tags = Pillow.Exif()
         tags[0x010E] = "at home"
         noise = np.random.default_rng(i).integers(0, 255, (40, 40, 3), np.uint8)
-        Pillow.fromarray(noise).save(folder / f"{i:03d}{suffix}", exif=tags)
-    with Database(str(tmp_path / "campaign.db")) as db:
-        db.create(Rules(), checks=Checks(gold_rate=0, quick_seconds=0))
-        add_images(db, [DomainSource("a", folder, 2)], now=0.0)
-        for writer in "wxyz":
-            path = tmp_path / f"{writer}.csv"
-            path.write_text(
-                "image,caption\n" + "".join(
-                    f"{file.name},{writer} sees {file.stem}\n" for file in folder.iterdir())
-            )  # fmt: skip
-            add_captions(db, writer, path, 0.0)
-        work_all(db, invite_people(db, 3), random.Random(0))
-        export_dataset(db, tmp_path / "out")
+        Pillow.fromarray(noise).save(file, exif=tags)
+        assert b"at home" in file.read_bytes()
+    fill(sqlite, Rules(), {"a": (2, 2)})
+    show_files(sqlite, files)
+    work_all(sqlite, invite_people(sqlite, 3), random.Random(0))
+    export_dataset(sqlite, tmp_path / "out")
+    originals = {hashlib.sha256(file.read_bytes()).hexdigest(): file for file in files}
     rows = rows_in(tmp_path / "out")
     assert sorted(Path(row["image"]).suffix for row in rows) == [".jpg", ".png"]
     for row in rows:
         made = tmp_path / "out" / "images" / row["image"]
-        (original,) = [
-            file for file in folder.iterdir()
-            if hashlib.sha256(file.read_bytes()).hexdigest() == row["sha256"]
-        ]  # fmt: skip
-        assert b"at home" in original.read_bytes()
         assert b"at home" not in made.read_bytes()
+        original = originals[row["sha256"]]
         np.testing.assert_array_equal(
             np.asarray(open_image(made)), np.asarray(open_image(original))
         )

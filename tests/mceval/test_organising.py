@@ -14,7 +14,7 @@ from mceval.database import Database
 from mceval.organising import discarded_images, restore, set_flag_aside, take_down
 from mceval.people import invite, mark_careless
 from mceval.queue import Choice, flag, next_task, skip, submit, undo
-from mceval.report import flag_rows, refusal_warnings, side_rows
+from mceval.report import flag_rows, refusal_warnings
 from mceval.rules import Rules
 from mceval.tables import Answer, Image, Refusal, Slot
 from tests.helpers.campaigns import (
@@ -210,17 +210,3 @@ def test_rulings_that_are_not_possible(sqlite: Database) -> None:
     assert states(sqlite)["discarded"] == 2
     restore(sqlite, waiting, "not odd", 2.0)
     assert states(sqlite)["active"] == 1
-
-
-def test_left_and_right(sqlite: Database) -> None:
-    fill(sqlite, Rules(), {"a": (20, 20)})
-    lazy, fair, _ = invite_people(sqlite, 2)
-    for _ in range(20):
-        choose(sqlite, lazy, 0.0, 5.0, side=0)
-        work_once(sqlite, fair, 0.0, random.Random(0))
-    one, other, total = ask(sqlite, side_rows)
-    assert (one.person, one.compared, one.left.value) == (lazy, 20, 1.0)
-    assert 0.1 < other.left.value < 0.9, "sides are drawn"
-    assert total.person is None
-    assert total.compared == 40
-    assert total.left.value == (20 + 20 * other.left.value) / 40
