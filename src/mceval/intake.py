@@ -27,7 +27,7 @@ from sqlalchemy.orm import Session
 
 from discode.benchmarks.parsing import Entry
 from discode.errors import ImageError, InputError
-from discode.files import read_rows
+from discode.files import read_rows, reading
 from discode.images import IMAGE_SUFFIXES, image_bytes, open_image
 from mceval.copies import ShownCopies, copies_folder
 from mceval.database import Database, rules_of, transaction
@@ -101,10 +101,8 @@ def list_images(source: DomainSource) -> list[tuple[str, Path]]:
 
 def read_text(path: Path) -> str:
     """Return a text file."""
-    try:
+    with reading(path, UnicodeDecodeError):
         return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
 
 
 def difference_hash(image: Pillow.Image) -> NDArray[np.uint8]:

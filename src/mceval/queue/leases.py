@@ -63,6 +63,7 @@ _BY_DOMAIN = (
     .join(_DEALT_WITH, _DEALT_WITH.c.image_id == Image.id)
     .group_by(Image.domain_id)
 )
+"""How many tasks a person has dealt with; gold questions are under ``None``."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def next_task(session: Session, person_id: int, now: float) -> Task | None:
     kinds = [kind for kind in ROLES[person.role] if kind != "look"]
     if not kinds:
         return None
-    seen = _dealt_with_by_domain(session, person)
+    seen = dict(session.execute(_BY_DOMAIN, {"person": person.id}).all())
     count = sum(seen.values())
     if (
         len(kinds) == 2
@@ -160,11 +161,6 @@ def is_wanted(session: Session, slot: Slot) -> bool:
     """Return whether a slot is still to be answered: its image is not finished or discarded."""
     state = session.get_one(Image, slot.image_id).state
     return state in ("active", "gold") or (slot.kind == "study" and state == "done")
-
-
-def _dealt_with_by_domain(session: Session, person: Person) -> dict[int | None, int]:
-    """Return how many tasks a person has dealt with; gold questions are under ``None``."""
-    return dict(session.execute(_BY_DOMAIN, {"person": person.id}).all())
 
 
 def _domain_order(

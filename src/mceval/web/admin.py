@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from discode.benchmarks.parsing import Entry
 from discode.errors import HttpError, InputError, lookup
 from mceval.checks import careless_reason
-from mceval.database import Database, settings_of
+from mceval.database import CampaignSettings, Database
 from mceval.export import ExportOptions, export_dataset
 from mceval.organising import discarded_images, restore, set_flag_aside, take_down
 from mceval.people import (
@@ -59,14 +59,15 @@ class AdminPages:
     """The organisers' pages."""
 
     def __init__(
-        self, db: Database, pages: Pages, images: CampaignImages, origin: str | None
+        self,
+        db: Database,
+        settings: CampaignSettings,
+        pages: Pages,
+        images: CampaignImages,
+        origin: str | None,
     ) -> None:
-        self.db = db
-        self.pages = pages
-        self.images = images
-        self.origin = origin
-        with db.read() as session:
-            self.settings = settings_of(session)
+        self.db, self.settings, self.origin = db, settings, origin
+        self.pages, self.images = pages, images
 
     def show(self, name: str, asked: PageRequest, **values: Any) -> Response:
         """Return a page with what all of them have."""
