@@ -197,8 +197,8 @@ def begin_campaign(url: str, rules: Rules, **settings: Any) -> Iterator[Database
 
     ``settings`` are those of :meth:`~mceval.database.Database.create`.
     """
-    new = "://" not in url and not Path(url).exists()
     with Database(url) as db:
+        new = db.file is not None and not db.file.exists()
         copies = copies_folder(db)
         had_copies = copies is None or copies.exists()
         created = False
@@ -211,7 +211,7 @@ def begin_campaign(url: str, rules: Rules, **settings: Any) -> Iterator[Database
                 Base.metadata.drop_all(db.engine)
             db.close()
             for end in ("", "-wal", "-shm") if new else ():
-                Path(f"{url}{end}").unlink(missing_ok=True)
+                Path(f"{db.file}{end}").unlink(missing_ok=True)
             if created and copies is not None and not had_copies:
                 shutil.rmtree(copies, ignore_errors=True)
             raise
