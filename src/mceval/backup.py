@@ -19,8 +19,8 @@ def backup_campaign(db: Database, target: Path) -> int:
     Returns:
         How many answers the copy has.
     """
-    path = db.engine.url.database
-    if not db.sqlite or not path:
+    path = db.file
+    if path is None:
         where = db.label.replace("+psycopg", "")
         raise InputError(
             f"{where} is not a file; PostgreSQL is backed up with pg_dump --format=custom "

@@ -63,11 +63,11 @@ def copies_folder(db: Database) -> Path | None:
 
     That is beside the database's file, or for one on a server in the user's cache.
     """
-    name = db.engine.url.database
     if db.sqlite:
-        return Path(f"{name}-copies") if name and name != ":memory:" else None
+        return db.file and Path(f"{db.file}-copies")
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "discode" / f"{name}-copies"
+    folder = Path(cache) if cache else Path.home() / ".cache"
+    return folder / "discode" / f"{db.engine.url.database}-copies"
 
 
 class ShownCopies:

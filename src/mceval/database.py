@@ -14,9 +14,10 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import StaticPool
 
 from discode.benchmarks.parsing import Entry
 from discode.errors import InputError, StoreError, require
@@ -74,14 +75,12 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = _url(url)
-        self.sqlite = self.url.startswith("sqlite")
-        if self.url.startswith("postgresql"):
-            require("psycopg", "postgres")
-        try:
-            self.engine = _engine(self.url)
-        except ArgumentError as error:
-            raise InputError(f"database {url!r} is neither a path nor a URL: {error}") from error
+        parsed = _parse(url)
+        self.sqlite = parsed.drivername == "sqlite"
+        name = parsed.database if self.sqlite else ""
+        self.file = Path(name) if name and name != ":memory:" else None
+        """SQLite's file; ``None`` for a database in memory or on a server."""
+        self.engine = _sqlite(parsed, self.file) if self.sqlite else _postgresql(parsed)
         self._writing = self.engine.execution_options(immediate=True)
         self._settings: list[CampaignSettings] = []
         # SQLite has one writer. In one process, taking turns is fairer than its busy loop.
@@ -117,7 +116,7 @@ class Database:
                     return result
             except (IntegrityError, OperationalError) as error:
                 if attempt == _RETRIES or not _try_again(error):
-                    raise _store_error(self.url, error) from error
+                    raise self._store_error(error) from error
                 time.sleep(0.002 * 2**attempt)
                 attempt += 1
 
@@ -178,7 +177,11 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            raise _store_error(self.url, error) from error
+            raise self._store_error(error) from error
+
+    def _store_error(self, error: DBAPIError) -> StoreError:
+        why = " ".join(str(error.orig).split()) or type(error.orig).__name__
+        return StoreError(f"database {self.label}: {why}")
 
 
 def transaction(
@@ -244,10 +247,9 @@ def _upgrade(connection: Connection) -> None:
 
 def open_database(url: str) -> Database:
     """Return the database of a campaign that exists."""
-    path = _path(_url(url))
-    if path is not None and not path.is_file():
-        raise InputError(f"no campaign at {path}; discode mceval init makes one")
     db = Database(url)
+    if db.file is not None and not db.file.is_file():
+        raise InputError(f"no campaign at {db.file}; discode mceval init makes one")
     try:
         db.check()
     except BaseException:
@@ -308,35 +310,34 @@ def checks_of(session: Session) -> Checks:
     return settings_of(session).checks
 
 
-def _url(url: str) -> str:
+def _parse(url: str) -> URL:
     """Return a URL for SQLAlchemy: a bare path is SQLite, PostgreSQL uses psycopg."""
     if "://" not in url:
-        return f"sqlite:///{url}"
-    for word in ("postgres://", "postgresql://"):
-        if url.startswith(word):
-            return "postgresql+psycopg://" + url.removeprefix(word)
-    if not url.startswith(("sqlite://", "postgresql+psycopg://")):
-        word = url.split("://")[0]
-        raise InputError(f"database {word!r} is not known; give a path, sqlite:// or postgresql://")
-    return url
+        return URL.create("sqlite", database=url)
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise InputError(f"database {url!r} is neither a path nor a URL: {error}") from error
+    if parsed.drivername in ("postgres", "postgresql"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise InputError(
+            f"database {parsed.drivername!r} is not known; give a path, sqlite:// or postgresql://"
+        )
+    return parsed
 
 
-def _path(url: str) -> Path | None:
-    name = url.removeprefix("sqlite:///")
-    return Path(name) if name not in (url, ":memory:", "") else None
+def _postgresql(url: URL) -> Engine:
+    require("psycopg", "postgres")
+    return create_engine(url, pool_size=20, max_overflow=100, pool_pre_ping=True)
 
 
-def _engine(url: str) -> Engine:
-    if not url.startswith("sqlite"):
-        return create_engine(url, pool_size=20, max_overflow=100, pool_pre_ping=True)
-    path = _path(url)
-    if path is None:
-        from sqlalchemy.pool import StaticPool
-
+def _sqlite(url: URL, file: Path | None) -> Engine:
+    if file is None:
         engine = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
     else:
-        if not path.resolve().parent.is_dir():
-            raise InputError(f"cannot open {path}: {path.parent} is not a folder")
+        if not file.resolve().parent.is_dir():
+            raise InputError(f"cannot open {file}: {file.parent} is not a folder")
         engine = create_engine(
             url,
             pool_size=20,
@@ -366,8 +367,3 @@ def _try_again(error: DBAPIError) -> bool:
         return True  # a unique constraint: somebody was first, which the next attempt sees
     state = getattr(error.orig, "sqlstate", None)
     return state in _RETRY_STATES or "locked" in str(error.orig)
-
-
-def _store_error(url: str, error: DBAPIError) -> StoreError:
-    why = " ".join(str(error.orig).split()) or type(error.orig).__name__
-    return StoreError(f"database {url.split('@')[-1]}: {why}")

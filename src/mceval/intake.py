@@ -27,7 +27,7 @@ from sqlalchemy.orm import Session
 
 from discode.benchmarks.parsing import Entry
 from discode.errors import ImageError, InputError
-from discode.files import read_rows
+from discode.files import read_rows, reading
 from discode.images import IMAGE_SUFFIXES, image_bytes, open_image
 from mceval.copies import ShownCopies, copies_folder
 from mceval.database import Database, rules_of, transaction
@@ -101,10 +101,8 @@ def list_images(source: DomainSource) -> list[tuple[str, Path]]:
 
 def read_text(path: Path) -> str:
     """Return a text file."""
-    try:
+    with reading(path, UnicodeDecodeError):
         return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
 
 
 def difference_hash(image: Pillow.Image) -> NDArray[np.uint8]:
@@ -199,8 +197,8 @@ def begin_campaign(url: str, rules: Rules, **settings: Any) -> Iterator[Database
 
     ``settings`` are those of :meth:`~mceval.database.Database.create`.
     """
-    new = "://" not in url and not Path(url).exists()
     with Database(url) as db:
+        new = db.file is not None and not db.file.exists()
         copies = copies_folder(db)
         had_copies = copies is None or copies.exists()
         created = False
@@ -213,7 +211,7 @@ def begin_campaign(url: str, rules: Rules, **settings: Any) -> Iterator[Database
                 Base.metadata.drop_all(db.engine)
             db.close()
             for end in ("", "-wal", "-shm") if new else ():
-                Path(f"{url}{end}").unlink(missing_ok=True)
+                Path(f"{db.file}{end}").unlink(missing_ok=True)
             if created and copies is not None and not had_copies:
                 shutil.rmtree(copies, ignore_errors=True)
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from discode.errors import InputError
 
@@ -20,9 +20,7 @@ def fleiss_kappa(counts: ArrayLike) -> float:
     >>> round(fleiss_kappa([[3, 0], [2, 1], [0, 3], [1, 2]]), 4)
     0.3333
     """
-    table = np.asarray(counts, float)
-    if table.ndim != 2 or (table < 0).any():
-        raise InputError("counts must be a table, items down and categories across")
+    table = _table(counts)
     if not table.size:
         return math.nan
     people = table.sum(axis=1)
@@ -43,9 +41,7 @@ def krippendorff_alpha(counts: ArrayLike) -> float:
     >>> round(krippendorff_alpha([[3, 0], [2, 1], [0, 3], [1, 2]]), 4)
     0.3889
     """
-    table = np.asarray(counts, float)
-    if table.ndim != 2 or (table < 0).any():
-        raise InputError("counts must be a table, items down and categories across")
+    table = _table(counts)
     table = table[table.sum(axis=1) >= 2] if table.size else table
     if not table.size:
         return math.nan
@@ -54,3 +50,10 @@ def krippendorff_alpha(counts: ArrayLike) -> float:
     observed = ((people**2 - (table**2).sum(axis=1)) / (people - 1)).sum() / values
     expected = (values**2 - (totals**2).sum()) / (values * (values - 1))
     return math.nan if expected == 0 else float(1 - observed / expected)
+
+
+def _table(counts: ArrayLike) -> NDArray[np.float64]:
+    table = np.asarray(counts, float)
+    if table.ndim != 2 or (table < 0).any():
+        raise InputError("counts must be a table, items down and categories across")
+    return table

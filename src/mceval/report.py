@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import median
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -217,70 +218,42 @@ def _with_others(
     return shared, agreed
 
 
-@dataclass(frozen=True)
-class FlagRow:
-    """A flag or skip: of which image, by whom, why, and whether it counts."""
+def flag_rows(session: Session, kind: str = "flag") -> Sequence[Any]:
+    """Return all flags, or skips, the newest first.
 
-    id: int
-    """Its number, for :func:`~mceval.organising.set_flag_aside`."""
-    kind: str
-    image: int
-    """The image's number, for its page, ``restore`` and ``take_down``."""
-    domain: str
-    """"" for a gold question."""
-    source: str
-    state: str
-    """The image's state."""
-    person: int
-    name: str
-    reason: str
-    created: float
-    set_aside: str
-    """"" if it counts; otherwise the reason of its :class:`~mceval.tables.RefusalVoid`."""
-
-
-def flag_rows(session: Session, *, kind: str = "flag", image: int | None = None) -> list[FlagRow]:
-    """Return all flags, or skips, the newest first."""
-    voids = select(RefusalVoid.pass_id, RefusalVoid.reason).order_by(RefusalVoid.id)
-    void = dict(session.execute(voids).all())
-    query = (
-        select(Refusal, Image.source, Image.state, Domain.name, Person.name)
+    Rows of id, image (its number), domain ("" for a gold question), source, state (the image's),
+    person, name, reason, created, and set_aside: "" if it counts, otherwise the last reason of a
+    :class:`~mceval.tables.RefusalVoid`.
+    """
+    void = (
+        select(RefusalVoid.reason)
+        .where(RefusalVoid.pass_id == Refusal.id)
+        .order_by(RefusalVoid.id.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    return session.execute(
+        select(
+            Refusal.id, Refusal.image_id.label("image"),
+            func.coalesce(Domain.name, "").label("domain"), Image.source, Image.state,
+            Refusal.person_id.label("person"), Person.name, Refusal.reason, Refusal.created,
+            func.coalesce(void, "").label("set_aside"),
+        )
         .join(Image, Image.id == Refusal.image_id)
         .join(Domain, Domain.id == Image.domain_id, isouter=True)
         .join(Person, Person.id == Refusal.person_id)
         .where(Refusal.kind == kind)
         .order_by(Refusal.id.desc())
-    )
-    if image is not None:
-        query = query.where(Refusal.image_id == image)
-    return [
-        FlagRow(
-            row.id, kind, row.image_id, domain or "", source, state, row.person_id, name,
-            row.reason, row.created, void.get(row.id, ""),
-        )
-        for row, source, state, domain, name in session.execute(query).all()
-    ]  # fmt: skip
+    ).all()  # fmt: skip
 
 
 @dataclass(frozen=True)
 class RefusalWarning:
-    """Somebody who flagged or skipped more than the campaign's limit."""
+    """Somebody who flagged or skipped more than the campaign's limit, and how much, in words."""
 
     person: int
     name: str
-    kind: str
-    passed: int
-    set_aside: int
-    """So many of them do not count, because they were beyond the limit."""
-    dealt_with: int
-
-    def __str__(self) -> str:
-        """Return the warning in words."""
-        word = "flagged" if self.kind == "flag" else "skipped"
-        return (
-            f"{self.name} (person {self.person}) {word} {self.passed} of {self.dealt_with} tasks; "
-            f"{self.set_aside} beyond the limit do not count"
-        )
+    words: str
 
 
 def refusal_warnings(session: Session) -> list[RefusalWarning]:
@@ -296,11 +269,13 @@ def refusal_warnings(session: Session) -> list[RefusalWarning]:
     ).all()
     return [
         RefusalWarning(
-            person, name, kind, refusals_of(session, person, kind), beyond,
-            dealt_with(session, person),
+            person,
+            name,
+            f"{'flagged' if kind == 'flag' else 'skipped'} {refusals_of(session, person, kind)} of "
+            f"{dealt_with(session, person)} tasks; {beyond} beyond the limit do not count",
         )
         for person, name, kind, beyond in rows
-    ]  # fmt: skip
+    ]
 
 
 @dataclass(frozen=True)

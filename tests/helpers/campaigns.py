@@ -6,7 +6,8 @@ import hashlib
 import itertools
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from sqlalchemy import Select, func, select
@@ -113,6 +114,16 @@ def begin(
     db.run(work)
 
 
+def show_files(db: Database, files: Sequence[Path]) -> None:
+    """Let the images of a campaign be these files, in order."""
+
+    def work(session: Session) -> None:
+        for image, path in zip(session.scalars(select(Image)).all(), files, strict=True):
+            image.path, image.digest = str(path), hashlib.sha256(path.read_bytes()).hexdigest()
+
+    db.run(work)
+
+
 def some(value: T | None) -> T:
     """Return what must be there."""
     assert value is not None
@@ -152,6 +163,13 @@ def scalar(db: Database, query: Select[Any]) -> Any:
 
 def scalars(db: Database, query: Select[Any]) -> list[Any]:
     return ask(db, lambda session: list(session.scalars(query)))
+
+
+def image_of(db: Database, task: Task) -> Image:
+    """The image of a task, by the lease under which somebody holds or answered it."""
+    query = select(Image).join(Slot, Slot.image_id == Image.id).where(Slot.lease == task.lease)
+    with db.read() as session:
+        return session.scalars(query).one()
 
 
 def invite_people(db: Database, comparers: int, revisers: int = 1) -> list[int]:

@@ -99,10 +99,10 @@ def start(*command: object, **options: Any) -> subprocess.Popen[str]:
         signal.signal(signal.SIGINT, before)
 
 
-def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+def refused(done: subprocess.CompletedProcess[str], *words: object) -> None:
     """One line on standard error, exit code 2, no traceback."""
     assert done.returncode == 2, done
     assert done.stderr.startswith("discode: ")
     assert len(done.stderr.strip().splitlines()) == 1
     for word in words:
-        assert word in done.stderr
+        assert str(word) in done.stderr

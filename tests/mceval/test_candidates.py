@@ -17,7 +17,7 @@ from mceval.people import invite
 from mceval.queue import next_task
 from mceval.rules import Rules
 from mceval.tables import Candidate, Event, Image
-from tests.helpers.campaigns import ask, scalars, some, states
+from tests.helpers.campaigns import ask, image_of, scalars, some, states
 from tests.helpers.images import caption_files, image_folders
 
 DOMAINS = {"a": 6, "b": 5}
@@ -144,12 +144,12 @@ def test_captions_are_replaced_before_anybody_saw_them(campaign: Database, tmp_p
     again = next_task(campaign, one.person, 3.0)
     assert again == task, "what somebody looks at stays"
     assert states(campaign) == {"active": 4, "pool": 7}
+    seen = image_of(campaign, task).id
     with campaign.read() as session:
-        seen = session.scalars(select(Image).where(Image.path == task.path)).one()
         rows = session.scalars(select(Candidate).where(Candidate.writer == "w1")).all()
         old = session.scalars(select(Event.detail).where(Event.kind == "caption_replaced")).all()
         drawn = session.scalars(select(Image).where(Image.first.is_not(None))).all()
-        assert [row.image_id for row in rows if "clearly" not in row.text] == [seen.id]
+        assert [row.image_id for row in rows if "clearly" not in row.text] == [seen]
         assert len(old) == 10
         assert all("w1 sees" in detail for detail in old), "the old texts stay in the log"
         assert len(drawn) == 11

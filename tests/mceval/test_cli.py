@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import random
 import re
-import sys
-from collections.abc import Callable
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ pytest.importorskip("sqlalchemy", reason="campaigns want discode-eval[mceval]")
 
 from sqlalchemy import inspect
 
-from discode.cli import main, output
 from mceval.candidates import add_captions
 from mceval.database import Database, open_database, rules_of, settings_of
 from mceval.intake import DomainSource, add_images
@@ -25,39 +23,19 @@ from mceval.rules import Rules
 from mceval.tables import Base
 from tests.helpers.campaigns import work_all
 from tests.helpers.chat_servers import serving
+from tests.helpers.command_line import call, refused
 from tests.helpers.images import caption_files, image_folders
 
 DOMAINS = {"real": 8, "sketch": 7}
-Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.setattr(output.stdout, "width", 140)  # a console asks its terminal only once
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["discode", "mceval", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        told = capsys.readouterr()
-        return int(stopped.value.code or 0), told.out, told.err
-
-    return call
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return call("mceval", *arguments, width=140)
 
 
-def fine(done: tuple[int, str, str]) -> str:
-    code, out, err = done
-    assert code == 0, err
-    return out
-
-
-def refused(done: tuple[int, str, str], *named: object) -> None:
-    """One line, code 2; it names what it is about."""
-    code, _, err = done
-    assert code == 2, done
-    assert len(err.strip().splitlines()) == 1
-    for thing in named:
-        assert str(thing) in err
+def fine(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +52,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def begun(run: Run, tmp_path: Path) -> Path:
+def begun(tmp_path: Path) -> Path:
     """A campaign with its captions, made by commands."""
     places = image_folders(tmp_path, DOMAINS)
     db = tmp_path / "c.db"
@@ -90,7 +68,7 @@ def begun(run: Run, tmp_path: Path) -> Path:
     return db
 
 
-def test_from_folders_to_a_dataset(run: Run, begun: Path, tmp_path: Path) -> None:
+def test_from_folders_to_a_dataset(begun: Path, tmp_path: Path) -> None:
     out = fine(run("people", begun, "--role", "comparer", "--name", "Ada", "--count", 3))
     rows = [line.split("\t") for line in out.splitlines()]
     assert [row[1] for row in rows] == ["Ada", "comparer 1", "comparer 2", "comparer 3"]
@@ -131,25 +109,24 @@ def test_from_folders_to_a_dataset(run: Run, begun: Path, tmp_path: Path) -> Non
     assert "are withdrawn" in fine(run("people", begun, "--erase", 2))
 
 
-def test_what_is_missing_or_left_out_is_said(run: Run, begun: Path, tmp_path: Path) -> None:
+def test_what_is_missing_or_left_out_is_said(begun: Path, tmp_path: Path) -> None:
     """A lowered quota, an unfinished campaign, images that were moved."""
     fine(run("people", begun, "--role", "both", "--count", 5))
     with open_database(str(begun)) as db:
         work_all(db, [1, 2, 3, 4, 5], random.Random(0))
-    code, _, err = run("images", begun, "--domain", f"real:1={tmp_path / 'real'}")
-    assert code == 0
-    assert "real has 3 finished images for a quota of 1: 2 left out" in err
+    done = run("images", begun, "--domain", f"real:1={tmp_path / 'real'}")
+    assert done.returncode == 0
+    assert "real has 3 finished images for a quota of 1: 2 left out" in done.stderr
     fine(run("images", begun, "--domain", f"sketch:9={tmp_path / 'sketch'}"))
     moved = tmp_path / "moved"
     moved.mkdir()
     for name in DOMAINS:
         (tmp_path / name).rename(moved / name)
     refused(run("export", begun, tmp_path / "out"), tmp_path)
-    code, out, err = run("export", begun, tmp_path / "out", "--image-folder", moved)
-    assert code == 0, err
-    assert "3 images (1 real, 2 sketch)" in out
-    assert "2 left out" in err
-    assert "sketch is not finished: 2 of 9 images" in err
+    done = run("export", begun, tmp_path / "out", "--image-folder", moved)
+    assert "3 images (1 real, 2 sketch)" in fine(done)
+    assert "2 left out" in done.stderr
+    assert "sketch is not finished: 2 of 9 images" in done.stderr
 
     gold = tmp_path / "more.csv"
     lines = [f"moved/sketch/00{number}.png,noise,a dog\n" for number in range(4)]
@@ -157,7 +134,7 @@ def test_what_is_missing_or_left_out_is_said(run: Run, begun: Path, tmp_path: Pa
     assert "4 gold questions" in fine(run("images", begun, "--gold", gold))
 
 
-def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
+def test_by_a_crowd(begun: Path, tmp_path: Path) -> None:
     url = "https://example.org/{digest}{suffix}"
     fine(run("tasks", begun, tmp_path / "hits", "--image-url", url))
     assert (tmp_path / "hits" / "compare.html").is_file()
@@ -190,7 +167,7 @@ def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
     refused(run("import", begun, tmp_path / "none.csv"), "none.csv")
 
 
-def test_a_platforms_pages_by_the_papers_protocol(run: Run, tmp_path: Path) -> None:
+def test_a_platforms_pages_by_the_papers_protocol(tmp_path: Path) -> None:
     """Nobody can skip, so no page offers it."""
     places = image_folders(tmp_path, DOMAINS)
     db = tmp_path / "c.db"
@@ -207,7 +184,7 @@ def test_a_platforms_pages_by_the_papers_protocol(run: Run, tmp_path: Path) -> N
         assert 'id="skip"' not in page
 
 
-def test_a_model_writes(run: Run, tmp_path: Path) -> None:
+def test_a_model_writes(tmp_path: Path) -> None:
     places = image_folders(tmp_path, {"real": 4})
     db = tmp_path / "c.db"
     fine(run("init", db, "--domain", f"real={places['real']}", "--per-domain", 2))
@@ -221,7 +198,7 @@ def test_a_model_writes(run: Run, tmp_path: Path) -> None:
     refused(run(*asked, "embedded"), "embedded")
 
 
-def test_names_and_links(run: Run, begun: Path, tmp_path: Path) -> None:
+def test_names_and_links(begun: Path, tmp_path: Path) -> None:
     """Numbers go on, names are unique, links are whole, and a name is no formula."""
     names = [
         [line.split("\t")[1] for line in
@@ -244,7 +221,7 @@ def test_names_and_links(run: Run, begun: Path, tmp_path: Path) -> None:
     assert out.split("\t")[-1].startswith("https://captions.example.org/join/")
 
 
-def test_plan_from_a_campaign(run: Run, begun: Path) -> None:
+def test_plan_from_a_campaign(begun: Path) -> None:
     refused(run("plan", "--from", begun), "--compare-seconds")
     fine(run("people", begun, "--role", "comparer", "--count", 3))
     fine(run("people", begun, "--role", "reviser", "--count", 1))
@@ -261,7 +238,7 @@ def test_plan_from_a_campaign(run: Run, begun: Path) -> None:
     refused(run("plan", "--accuracy", 0.3), "accuracy=0.3")
 
 
-def test_status_says_what_stalls(run: Run, begun: Path, tmp_path: Path) -> None:
+def test_status_says_what_stalls(begun: Path, tmp_path: Path) -> None:
     out = fine(run("status", begun))
     assert re.search(r"stalled: .*\n  cure: .*--role comparer", out)
     assert "pay" not in out, "none was promised"
@@ -284,7 +261,7 @@ def test_status_says_what_stalls(run: Run, begun: Path, tmp_path: Path) -> None:
                 "--pay-per-hour", -1), "pay_per_hour")  # fmt: skip
 
 
-def test_images_and_people_by_hand(run: Run, begun: Path, tmp_path: Path) -> None:
+def test_images_and_people_by_hand(begun: Path, tmp_path: Path) -> None:
     (ada,) = fine(run("people", begun, "--role", "admin", "--name", "Ada")).splitlines()
     old = ada.split("\t")[3]
     (ada,) = fine(run("people", begun, "--reissue", 1, "--days", 3)).splitlines()
@@ -309,7 +286,7 @@ def test_images_and_people_by_hand(run: Run, begun: Path, tmp_path: Path) -> Non
     refused(run("candidates", begun, "--writer", "w1", "--model", "endpoint:x", "--replace"))
 
 
-def test_the_papers_protocol(run: Run, tmp_path: Path) -> None:
+def test_the_papers_protocol(tmp_path: Path) -> None:
     """What the paper does not name is off, unless it is asked for."""
     places = image_folders(tmp_path, {"real": 3})
     (tmp_path / "real" / "again.png").write_bytes((tmp_path / "real" / "000.png").read_bytes())
@@ -340,7 +317,7 @@ def test_the_papers_protocol(run: Run, tmp_path: Path) -> None:
     assert not other.exists()
 
 
-def test_captions_that_are_equal_are_warned_of(run: Run, tmp_path: Path) -> None:
+def test_captions_that_are_equal_are_warned_of(tmp_path: Path) -> None:
     places = image_folders(tmp_path, {"real": 4})
     path = tmp_path / "c.db"
     fine(run("init", path, "--domain", f"real={places['real']}", "--per-domain", 2))
@@ -351,15 +328,13 @@ def test_captions_that_are_equal_are_warned_of(run: Run, tmp_path: Path) -> None
         table = tmp_path / f"{writer}.csv"
         lines = [f"{i:03d}.png,says {text}" for i, text in enumerate(texts.split())]
         table.write_text("image,caption\n" + "\n".join(lines))
-        code, _, err = run("candidates", path, "--writer", writer, "--file", table)
-        assert code == 0, err
-    assert "2 captions are another writer's as well, e.g. of real/000.png" in err
-    assert "2 images are discarded: fewer than three of their captions differ" in err
+        done = run("candidates", path, "--writer", writer, "--file", table)
+        assert done.returncode == 0, done.stderr
+    assert "2 captions are another writer's as well, e.g. of real/000.png" in done.stderr
+    assert "2 images are discarded: fewer than three of their captions differ" in done.stderr
 
 
-def test_a_failed_start_on_a_server_leaves_nothing(
-    run: Run, postgres_url: str, tmp_path: Path
-) -> None:
+def test_a_failed_start_on_a_server_leaves_nothing(postgres_url: str, tmp_path: Path) -> None:
     places = image_folders(tmp_path, {"real": 2})
     gold = tmp_path / "gold.csv"
     gold.write_text("image,right,wrong\nnone.png,noise,a dog\n")
@@ -369,7 +344,7 @@ def test_a_failed_start_on_a_server_leaves_nothing(
     refused(run("init", postgres_url, *domain, "--gold", gold), "none.png")
     with Database(postgres_url) as db:
         assert inspect(db.engine).get_table_names() == []
-    assert run("init", postgres_url, *domain)[0] == 0
+    fine(run("init", postgres_url, *domain))
     refused(run("init", postgres_url, *domain))
     with open_database(postgres_url) as db:  # and that one is left alone
         Base.metadata.drop_all(db.engine)
@@ -402,7 +377,7 @@ def test_a_failed_start_on_a_server_leaves_nothing(
         ("annotate DB --public-url https://example.org/captions", "https://captions.example.org"),
     ],
 )
-def test_mistakes(run: Run, started: Path, tmp_path: Path, arguments: str, named: str) -> None:
+def test_mistakes(started: Path, tmp_path: Path, arguments: str, named: str) -> None:
     if arguments.startswith("annotate"):
         pytest.importorskip(
             "fastapi", reason="annotating is tested with discode-eval[annotate,dev]"
@@ -417,7 +392,7 @@ def test_mistakes(run: Run, started: Path, tmp_path: Path, arguments: str, named
     assert not new.exists(), "a failed start leaves nothing"
 
 
-def test_one_limit_for_duplicates_and_a_second_look(run: Run, tmp_path: Path) -> None:
+def test_one_limit_for_duplicates_and_a_second_look(tmp_path: Path) -> None:
     """Images that are added later are compared as the first ones were; facts and status say how."""
     folder, more = tmp_path / "a", tmp_path / "more"
     image_folders(tmp_path, {"a": 3})
@@ -436,15 +411,14 @@ def test_one_limit_for_duplicates_and_a_second_look(run: Run, tmp_path: Path) ->
 
 
 def test_the_server_says_at_its_start_which_images_are_missing(
-    run: Run, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("fastapi", reason="annotating is tested with discode-eval[annotate,dev]")
     monkeypatch.setattr("discode.http.server.serve_until_signal", lambda *given, **more: None)
-    code, _, err = run("annotate", begun, "--port", 0)
-    assert code == 0
-    assert "people work at http://127.0.0.1:" in err
-    assert "not where they were" not in err
+    done = run("annotate", begun, "--port", 0)
+    assert done.returncode == 0
+    assert "people work at http://127.0.0.1:" in done.stderr
+    assert "not where they were" not in done.stderr
     (tmp_path / "real" / "003.png").unlink()
-    code, _, err = run("annotate", begun, "--port", 0)
-    assert code == 0
-    assert "1 images are not where they were: real/003.png; put them back" in err
+    done = run("annotate", begun, "--port", 0)
+    assert "1 images are not where they were: real/003.png; put them back" in done.stderr

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import random
 import re
@@ -14,7 +13,6 @@ import pytest
 from PIL import ExifTags
 from PIL import Image as Pillow
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 from discode.errors import InputError
 from mceval import crowd_import
@@ -31,7 +29,16 @@ from mceval.states import NOT_LOADED
 from mceval.tables import Answer, Candidate, Image, Person, Refusal, Slot, Void
 from mceval.user_study import begin_user_study, user_study_result
 from tests.helpers.annotating import draw_image
-from tests.helpers.campaigns import ask, check_rules, fill, invite_people, scalar, scalars, work_all
+from tests.helpers.campaigns import (
+    ask,
+    check_rules,
+    fill,
+    invite_people,
+    scalar,
+    scalars,
+    show_files,
+    work_all,
+)
 
 URL = "https://example.org/{digest}{suffix}?a=1&b=2"
 CHECKS = Checks(gold_after=2, gold_odds=20.0)
@@ -255,15 +262,10 @@ def test_gold_on_an_image_of_the_campaign(sqlite: Database, tmp_path: Path) -> N
     """Two gold questions on one file, which is also judged: three tasks, and no answer strays."""
     fill(sqlite, Rules(people=1), {"a": (1, 1)}, checks=Checks(gold_after=99))
     draw_image(tmp_path / "own.png", 5)
+    show_files(sqlite, [tmp_path / "own.png"])
     table = tmp_path / "gold.csv"
     table.write_text("image,right,wrong\nown.png,a blot,a cat\nown.png,colours,a dog\n")
     add_gold(sqlite, table, 1.0)
-
-    def same_file(session: Session) -> None:
-        (image,) = session.scalars(select(Image).where(Image.state == "active")).all()
-        image.digest = hashlib.sha256((tmp_path / "own.png").read_bytes()).hexdigest()
-
-    sqlite.run(same_file)
     tasks = [task for task in tasks_of(sqlite) if task.kind == "compare"]
     assert len({task.image_url for task in tasks}) == 1
     assert len({task.task for task in tasks}) == len(tasks) == 3
@@ -293,13 +295,7 @@ def test_images_to_host(sqlite: Database, tmp_path: Path) -> None:
     Pillow.new("RGB", (8, 6), "red").save(files[0], exif=exif)
     Pillow.new("RGB", (8, 6), "blue").save(files[1])
     fill(sqlite, Rules(), {"a": (2, 2)})
-
-    def move(session: Session) -> None:
-        for image, path in zip(session.scalars(select(Image)).all(), files, strict=True):
-            image.path = str(path)
-            image.digest = hashlib.sha256(path.read_bytes()).hexdigest()
-
-    sqlite.run(move)
+    show_files(sqlite, files)
     there = tmp_path / "public"
     tasks = ask(sqlite, crowd_tasks, "https://x/{digest}{suffix}", copies=there)
     names = {task.image_url.removeprefix("https://x/") for task in tasks}

@@ -38,9 +38,11 @@ from tests.helpers.campaigns import (
     check_rules,
     choose,
     fill,
+    image_of,
     invite_people,
     new_submission,
     scalars,
+    show_files,
     some,
     work_all,
 )
@@ -227,37 +229,26 @@ def test_the_card_quotes_the_guide_that_people_saw(
     assert len(facts["guides"]) == 2
 
 
-def test_what_is_published_has_no_metadata(tmp_path: Path) -> None:
+def test_what_is_published_has_no_metadata(sqlite: Database, tmp_path: Path) -> None:
     """A photograph with a place and a TIFF: pixels as people saw them, nothing else."""
-    folder = tmp_path / "in" / "a"
-    folder.mkdir(parents=True)
-    for i, suffix in enumerate((".jpg", ".tif")):
+    files = [tmp_path / "photo.jpg", tmp_path / "scan.tif"]
+    for i, file in enumerate(files):
         tags = Pillow.Exif()
         tags[0x010E] = "at home"
         noise = np.random.default_rng(i).integers(0, 255, (40, 40, 3), np.uint8)
-        Pillow.fromarray(noise).save(folder / f"{i:03d}{suffix}", exif=tags)
-    with Database(str(tmp_path / "campaign.db")) as db:
-        db.create(Rules(), checks=Checks(gold_rate=0, quick_seconds=0))
-        add_images(db, [DomainSource("a", folder, 2)], now=0.0)
-        for writer in "wxyz":
-            path = tmp_path / f"{writer}.csv"
-            path.write_text(
-                "image,caption\n" + "".join(
-                    f"{file.name},{writer} sees {file.stem}\n" for file in folder.iterdir())
-            )  # fmt: skip
-            add_captions(db, writer, path, 0.0)
-        work_all(db, invite_people(db, 3), random.Random(0))
-        export_dataset(db, tmp_path / "out")
+        Pillow.fromarray(noise).save(file, exif=tags)
+        assert b"at home" in file.read_bytes()
+    fill(sqlite, Rules(), {"a": (2, 2)})
+    show_files(sqlite, files)
+    work_all(sqlite, invite_people(sqlite, 3), random.Random(0))
+    export_dataset(sqlite, tmp_path / "out")
+    originals = {hashlib.sha256(file.read_bytes()).hexdigest(): file for file in files}
     rows = rows_in(tmp_path / "out")
     assert sorted(Path(row["image"]).suffix for row in rows) == [".jpg", ".png"]
     for row in rows:
         made = tmp_path / "out" / "images" / row["image"]
-        (original,) = [
-            file for file in folder.iterdir()
-            if hashlib.sha256(file.read_bytes()).hexdigest() == row["sha256"]
-        ]  # fmt: skip
-        assert b"at home" in original.read_bytes()
         assert b"at home" not in made.read_bytes()
+        original = originals[row["sha256"]]
         np.testing.assert_array_equal(
             np.asarray(open_image(made)), np.asarray(open_image(original))
         )
@@ -278,11 +269,10 @@ def test_the_user_study(campaign: Database, tmp_path: Path) -> None:
     assert begin_user_study(campaign, 6, 0.0, people=1) == 0
     new = [one.person for one in invite(campaign, ["n1", "n2"], "study", 0.0)]
     right = 0
-    truth = {row.path: row for row in scalars(campaign, select(Image))}
     texts = {row.id: row.text for row in scalars(campaign, select(Candidate))}
     for i in range(6):
         task = choose(campaign, new[i % 2], 10.0 * i, 10.0 * i + 5, side=None if i else 0)
-        image = truth[task.path]
+        image = image_of(campaign, task)
         preferred = texts[image.second if image.preference else image.first]
         right += preferred == task.captions[better(task) if i else 0]
     assert next_task(campaign, new[0], 100.0) is None
@@ -417,13 +407,11 @@ def test_agreement_is_over_images_judged_in_full(tmp_path: Path) -> None:
 def test_the_studys_interval_has_a_width(campaign: Database, people: int) -> None:
     """Also where all are right: then as Wilson's, by scipy, of so many images."""
     begin_user_study(campaign, 6, 0.0, people=people)
-    with campaign.read() as session:
-        pairs = select(Image, Candidate.text).join(Candidate, Candidate.id == Image.first)
-        first = {image.path: (text, image.preference) for image, text in session.execute(pairs)}
+    texts = {row.id: row.text for row in scalars(campaign, select(Candidate))}
     for person in (one.person for one in invite(campaign, ["x", "y", "z"], "study", 0.0)):
         while (task := next_task(campaign, person, 10.0)) is not None:
-            text, preference = first[task.path]
-            side = task.captions.index(text) ^ (preference or 0)
+            image = image_of(campaign, task)
+            side = task.captions.index(texts[image.first or 0]) ^ (image.preference or 0)
             submit(campaign, person, task.lease, new_submission(), 20.0, Choice(side))
     result = ask(campaign, user_study_result)
     expected = stats.binomtest(6, 6).proportion_ci(method="wilson")

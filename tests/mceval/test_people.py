@@ -38,6 +38,7 @@ from tests.helpers.campaigns import (
     check_rules,
     choose,
     fill,
+    image_of,
     invite_people,
     new_submission,
     scalar,
@@ -120,7 +121,7 @@ def test_a_decision_keeps_its_evidence(db: Database) -> None:
         again = next_task(db, bad, now)
         if again is None:
             break
-        gold += again.domain == ""
+        gold += image_of(db, again).state == "gold"
         submit(db, bad, again.lease, new_submission(), now + 9, Choice(better(again)))
     assert gold == 4, "all gold questions were seen before, and are asked again"
     (row,) = ask(db, person_rows)
@@ -140,14 +141,13 @@ def test_new_gold_comes_before_gold_that_was_seen(sqlite: Database) -> None:
     after = [_gold(sqlite, one) for _ in range(6)]
     assert not set(after[:3]) & set(seen)
     assert set(after[3:]) == set(seen)
-    task = some(next_task(sqlite, one, 1.0))
-    assert task.domain == "a"
+    assert image_of(sqlite, some(next_task(sqlite, one, 1.0))).state == "active"
 
 
-def _gold(db: Database, person: int) -> str:
-    task = choose(db, person, 1.0, 5.0)
-    assert task.domain == ""
-    return task.path
+def _gold(db: Database, person: int) -> int:
+    image = image_of(db, choose(db, person, 1.0, 5.0))
+    assert image.state == "gold"
+    return image.id
 
 
 def test_whoever_withdraws_is_erased(sqlite: Database, tmp_path: Path) -> None:

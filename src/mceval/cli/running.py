@@ -247,7 +247,7 @@ def images(
             table.add_row(str(flag.image), *map(escape, (flag.domain, flag.source, why)))
     stdout.print(table)
     for warning in warnings:
-        note(str(warning), "yellow")
+        note(f"{warning.name} (person {warning.person}) {warning.words}", "yellow")
 
 
 def _add_images(db: Database, domains: Sequence[str], now: float) -> None:
@@ -301,7 +301,7 @@ def status(database: DatabaseArgument) -> None:
     for line in counts:
         echo(line)
     for warning in warnings:
-        echo(f"warning: {warning}")
+        echo(f"warning: {warning.name} (person {warning.person}) {warning.words}")
     for word, rows in (("warning", doubts), ("stalled", stalls)):
         for doubt in rows:
             echo(f"{word}: {doubt.what}\n  cure: {doubt.cure}")

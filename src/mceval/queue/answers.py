@@ -31,14 +31,6 @@ REVISION_TIMES = 2.0
 
 
 @dataclass(frozen=True)
-class Receipt:
-    """An answer that was recorded; ``again`` if it was there before."""
-
-    answer: int
-    again: bool = False
-
-
-@dataclass(frozen=True)
 class Choice:
     """The better caption of a comparison: side 0 is the left one, 1 the right one."""
 
@@ -100,7 +92,7 @@ def submit(
     submission: str,
     now: float,
     reply: Choice | Revision | Look,
-) -> Receipt:
+) -> None:
     """Record an answer to the task of a lease; sent twice under one ``submission``, it counts once.
 
     Raises:
@@ -108,10 +100,9 @@ def submit(
         InputError: The answer is not valid, or came before anybody could see the task.
     """
     check_submission(submission)
-    receipt, why = _submit(db, person, lease, submission, now, reply)
+    why = _submit(db, person, lease, submission, now, reply)
     if why:  # a transaction of its own: it locks other images than this one
         people.mark_careless(db, person, why, now)
-    return receipt
 
 
 @transaction
@@ -140,13 +131,13 @@ def _submit(
     submission: str,
     now: float,
     reply: Choice | Revision | Look,
-) -> tuple[Receipt, str]:
-    """Record an answer; also return why the person is careless now, or ""."""
+) -> str:
+    """Record an answer; return why the person is careless now, or ""."""
     known = session.scalar(select(Answer).where(Answer.submission == submission))
     if known is not None:
         if known.person_id != person_id:
             raise NotAllowedError("this submission belongs to another person")
-        return Receipt(known.id, again=True), ""
+        return ""
     person = active_person(session, person_id)
     slot = leased_slot(session, person, lease)
     check_seen(person, now)
@@ -161,7 +152,7 @@ def _submit(
         **reply.columns(session, image, slot, seconds), worked=count_work(slot, now),
     )  # fmt: skip
     record_answer(session, slot, answer, now)
-    return Receipt(answer.id), people.carelessness_of(session, person_id)
+    return people.carelessness_of(session, person_id)
 
 
 def record_answer(session: Session, slot: Slot, answer: Answer, now: float) -> None:

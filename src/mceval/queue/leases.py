@@ -63,6 +63,7 @@ _BY_DOMAIN = (
     .join(_DEALT_WITH, _DEALT_WITH.c.image_id == Image.id)
     .group_by(Image.domain_id)
 )
+"""How many tasks a person has dealt with; gold questions are under ``None``."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,6 @@ class Task:
     lease: str
     kind: str
     """"compare", "revise" or "look"."""
-    domain: str
-    path: str
-    """The image's file; a server shows it under the lease's name, never under its own."""
     captions: tuple[str, ...]
     """Left and right, or the one to revise, or one before and after its revision."""
     begun: float
@@ -84,12 +82,11 @@ class Task:
 
 
 @transaction
-def heartbeat(session: Session, person: int, lease: str, now: float) -> float:
-    """Extend a lease, whose holder gave a sign of life; return the time at which it now ends."""
+def heartbeat(session: Session, person: int, lease: str, now: float) -> None:
+    """Extend a lease, whose holder gave a sign of life."""
     slot = leased_slot(session, active_person(session, person), lease)
     count_work(slot, now)
     slot.expires = now + settings_of(session).lease_seconds
-    return slot.expires
 
 
 def count_work(slot: Slot, now: float) -> float:
@@ -141,7 +138,7 @@ def next_task(session: Session, person_id: int, now: float) -> Task | None:
     kinds = [kind for kind in ROLES[person.role] if kind != "look"]
     if not kinds:
         return None
-    seen = _dealt_with_by_domain(session, person)
+    seen = dict(session.execute(_BY_DOMAIN, {"person": person.id}).all())
     count = sum(seen.values())
     if (
         len(kinds) == 2
@@ -164,11 +161,6 @@ def is_wanted(session: Session, slot: Slot) -> bool:
     """Return whether a slot is still to be answered: its image is not finished or discarded."""
     state = session.get_one(Image, slot.image_id).state
     return state in ("active", "gold") or (slot.kind == "study" and state == "done")
-
-
-def _dealt_with_by_domain(session: Session, person: Person) -> dict[int | None, int]:
-    """Return how many tasks a person has dealt with; gold questions are under ``None``."""
-    return dict(session.execute(_BY_DOMAIN, {"person": person.id}).all())
 
 
 def _domain_order(
@@ -369,7 +361,6 @@ def lease_slot(session: Session, slot: Slot, person: Person, now: float) -> Slot
 def task_of(session: Session, slot: Slot) -> Task:
     """Return what the holder of a slot is shown."""
     image = session.get_one(Image, slot.image_id)
-    domain = session.scalar(select(Domain.name).where(Domain.id == image.domain_id))
     if slot.lease is None or slot.person_id is None:
         raise StoreError(f"slot {slot.id} is shown but not held: the data is damaged")
     rules = rules_of(session)
@@ -385,8 +376,6 @@ def task_of(session: Session, slot: Slot) -> Task:
     return Task(
         slot.lease,
         kind,
-        domain or "",
-        image.path,
         captions,
         slot.leased_at or 0.0,
         slot.expires or 0.0,

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from discode.benchmarks.parsing import Entry
 from discode.errors import HttpError, InputError, lookup
 from mceval.checks import careless_reason
-from mceval.database import Database, settings_of
+from mceval.database import CampaignSettings, Database
 from mceval.export import ExportOptions, export_dataset
 from mceval.organising import discarded_images, restore, set_flag_aside, take_down
 from mceval.people import (
@@ -33,7 +33,6 @@ from mceval.people import (
     work_record,
 )
 from mceval.report import (
-    FlagRow,
     domain_rows,
     finding_rows,
     flag_rows,
@@ -60,14 +59,15 @@ class AdminPages:
     """The organisers' pages."""
 
     def __init__(
-        self, db: Database, pages: Pages, images: CampaignImages, origin: str | None
+        self,
+        db: Database,
+        settings: CampaignSettings,
+        pages: Pages,
+        images: CampaignImages,
+        origin: str | None,
     ) -> None:
-        self.db = db
-        self.pages = pages
-        self.images = images
-        self.origin = origin
-        with db.read() as session:
-            self.settings = settings_of(session)
+        self.db, self.settings, self.origin = db, settings, origin
+        self.pages, self.images = pages, images
 
     def show(self, name: str, asked: PageRequest, **values: Any) -> Response:
         """Return a page with what all of them have."""
@@ -83,7 +83,7 @@ class AdminPages:
             domains = domain_rows(session)
             people = [row for row in person_rows(session) if row.role != "admin"]
             newest = discarded_images(session, SHOWN)
-            flags, skips = flag_rows(session), flag_rows(session, kind="skip")
+            flags, skips = flag_rows(session), flag_rows(session, "skip")
             *sides, side = side_rows(session)
             stalls = [*find_stalls(session, now), *find_doubts(session)]
             warnings = refusal_warnings(session)
@@ -254,7 +254,7 @@ def invitation_rows(session: Session, now: float) -> list[tuple[Person, bool, st
     return rows
 
 
-def _by_person(rows: Sequence[FlagRow]) -> Counter[int]:
+def _by_person(rows: Sequence[Any]) -> Counter[int]:
     return Counter(row.person for row in rows if row.set_aside != "undo")
 
 

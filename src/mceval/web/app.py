@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,7 +42,7 @@ from mceval.web.auth import (
 from mceval.web.forms import read_form, reason_of, reply_of
 from mceval.web.images import CampaignImages
 from mceval.web.progress import campaign_progress, open_to, person_progress, why_wait
-from mceval.web.rendering import Pages, annotation_files, file_response
+from mceval.web.rendering import Pages, annotation_files
 from mceval.web.requests import PageRequest, image_response, redirect
 
 HEADERS = SECURITY_HEADERS | {
@@ -90,9 +89,9 @@ ANYBODY, PERSON, WORKER, ADMIN = "anybody", "person", "worker", "admin"
 """Who may use a route."""
 
 
-def make_annotation_app(db: Database, options: AnnotationOptions | None = None) -> FastAPI:
+def make_annotation_app(db: Database, options: AnnotationOptions) -> FastAPI:
     """Return the application around a campaign, as an ASGI application."""
-    return _AnnotationApp(db, options or AnnotationOptions()).app()
+    return _AnnotationApp(db, options).app()
 
 
 class _AnnotationApp:
@@ -106,14 +105,14 @@ class _AnnotationApp:
         self.cookie = "__Host-discode" if options.secure else "discode"
         with db.read() as session:
             self.settings: CampaignSettings = settings_of(session)
-        self.admin = AdminPages(db, self.pages, self.images, options.origin)
+        self.admin = AdminPages(db, self.settings, self.pages, self.images, options.origin)
         self._progress: tuple[float, tuple[int, int]] = (float("-inf"), (0, 0))
 
     def app(self) -> FastAPI:
         admin = self.admin
         app = FastAPI(
             title="discode annotate", version=__version__, openapi_url=None, docs_url=None,
-            redoc_url=None, redirect_slashes=False, lifespan=self.lifespan,
+            redoc_url=None, redirect_slashes=False,
         )  # fmt: skip
         for method, path, allowed, handler in (
             ("GET", "/", ANYBODY, self.home),
@@ -150,11 +149,6 @@ class _AnnotationApp:
             origin=self.options.origin,
         )  # fmt: skip
         return app
-
-    @asynccontextmanager
-    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
-        yield
-        self.db.close()
 
     # Checks and errors
 
@@ -376,7 +370,9 @@ class _AnnotationApp:
         file = self.files.get(request.url.path)
         if file is None:
             raise HTTPException(404)
-        return file_response(file)
+        # Browsers may keep it: its address has its digest.
+        headers = {"cache-control": "public, max-age=31536000, immutable"}
+        return Response(file.content, media_type=file.media_type, headers=headers)
 
     async def health(self) -> Response:
         return Response('{"status": "ok"}', media_type="application/json")

@@ -23,12 +23,6 @@ def annotation_files() -> dict[str, StaticFile]:
     return read_static("/static", [*(HERE / "static").iterdir(), ICON, *demo_path().glob("*.jpg")])
 
 
-def file_response(file: StaticFile) -> Response:
-    """Return a file as an answer that browsers may keep: its address has its digest."""
-    headers = {"cache-control": "public, max-age=31536000, immutable"}
-    return Response(file.content, media_type=file.media_type, headers=headers)
-
-
 class Pages:
     """The templates. Every value is shown as text: ``<`` is shown as ``<``."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
@@ -19,8 +19,8 @@ class PageRequest:
 
     request: Request
     now: float
-    form: dict[str, str] = field(default_factory=dict)
-    known_visitor: Visitor | None = None
+    form: dict[str, str]
+    known_visitor: Visitor | None
 
     @property
     def visitor(self) -> Visitor:

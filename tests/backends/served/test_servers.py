@@ -277,20 +277,6 @@ def test_both_stems(server: Server, pairs: list[Pair]) -> None:
     assert readings.lead_logp is not None
     assert set(np.asarray(readings.how)) == {"forced"}
     assert backend.identity.revision == "tiny-2026+forced"
-    url = next(body["image"] for body in server.asked if caption(body) == pairs[0].caption)
-    for row, stem in enumerate("01"):
-        body = {"image": url, "messages": [{"role": "user", "content": ""}]}
-        body["messages"] = [{"role": "user", "content": f"Caption: {pairs[0].caption}\n"}]
-        lead = rater(body)[0][1][stem]
-        body["messages"].append({"role": "assistant", "content": stem})
-        (_, after), (_, answers) = rater(body)[:2]
-        if "." not in rater(body)[0][0]:
-            body["messages"][1]["content"] = f"{stem}."
-            answers = rater(body)[0][1]
-        assert readings.lead_logp[0, row] == pytest.approx(math.log(lead))
-        assert readings.stem_logp[0, row] == pytest.approx(math.log(lead * after["."]))
-        want = [math.log(answers[digit]) for digit in "0123456789"]
-        np.testing.assert_allclose(readings.answer_logp[0, row], want)
     joint = discode.decode(readings, "smoothing:stem=joint")
     assert not np.isnan(joint.value).any()
     one = discode.load(served(server), method="smoothing:stem=joint").score_pairs(pairs[:1])

@@ -250,7 +250,7 @@ def test_both_captions_come_before_both_buttons(site: Site) -> None:
     assert not buttons.first.is_visible(), "the end of the first caption was never in view"
     for y in range(0, int(height), 150):
         page.evaluate(f"scrollTo(0, {y})")
-        page.wait_for_timeout(50)
+        page.evaluate("new Promise((d) => requestAnimationFrame(() => requestAnimationFrame(d)))")
     buttons.nth(1).wait_for()
     assert [buttons.nth(i).is_visible() for i in (0, 1)] == [True, True]
     assert site.count(Answer) == 0
