@@ -96,16 +96,15 @@ def main() -> None:
     pairs = random.Random(0).sample(pairs, min(arguments.limit, len(pairs)))
     judge = discode.load("embedded", store=arguments.store, by="sentence")
     scores = judge.score_pairs(pairs)
-    split = [
-        each for each in zip(pairs, scores.sentences or (), strict=True) if each[1] is not None
-    ]
+    both = zip(pairs, scores.sentences or (), strict=True)
+    split = [(pair, sentences) for pair, sentences in both if sentences is not None]
     rows = []
     for pair, sentences in split:
         image = Path(str(pair.image)).name
-        for place, (text, value) in enumerate(zip(sentences.texts, sentences.value, strict=True)):
-            named = things.named(text)
-            absent = any(not things.there(image, name) for name in named)
-            rows.append((image, place, value, bool(named), absent))
+        for number, text in enumerate(sentences.texts):
+            names = things.named(text)
+            missing = any(not things.there(image, name) for name in names)
+            rows.append((image, number, sentences.value[number], bool(names), missing))
     images, place, value, named, absent = map(np.array, zip(*rows, strict=True))
     new = place >= TRAINED
     for label, chosen in {
@@ -120,13 +119,15 @@ def main() -> None:
     means = np.array([np.mean(part.value) for _, part in split])
     owners = np.array([Path(str(pair.image)).name for pair, _ in split])
     for label, chosen in {"captions": wrong | True, "cut captions": whole.flags["cut"]}.items():
-        low, names = wrong[chosen], owners[chosen].tolist()
+        low, clusters = wrong[chosen], owners[chosen].tolist()
         if not 0 < low.sum() < len(low):
             continue
-        report(f"{label}, whole", low, whole.value[chosen], names)
-        report(f"{label}, mean of sentences", low, means[chosen], names)
-        both = auc(low, means[chosen]), auc(low, whole.value[chosen])
-        print(f"{label}, difference: {_shown(paired_bootstrap(*both, names).difference)}")
+        report(f"{label}, whole", low, whole.value[chosen], clusters)
+        report(f"{label}, mean of sentences", low, means[chosen], clusters)
+        compared = paired_bootstrap(
+            auc(low, means[chosen]), auc(low, whole.value[chosen]), clusters
+        )
+        print(f"{label}, difference: {_shown(compared.difference)}")
     print(scores.signature)
 
 
