@@ -138,12 +138,14 @@ class Scores:
 
         A sentence that failed fails its caption: the mean of the others would be another number.
         """
-        made: dict[str, Any] = {
+        means: dict[str, Any] = {
             name: None if getattr(self, name) is None else np.array(getattr(self, name))
-            for name in ("value", "raw", "smoothing", "distribution", "bound")
+            for name in ("value", "raw", "smoothing", "bound")
         }
-        if made["bound"] is None and scores.bound is not None:
-            made["bound"] = np.zeros(len(self))
+        if means["bound"] is None and scores.bound is not None:
+            means["bound"] = np.zeros(len(self))
+        distribution = np.array(self.distribution)
+        distribution[[*parts]] = np.nan  # answers after "0." and after "1." do not add up
         flags = {name: np.array(marks) for name, marks in self.flags.items()}
         errors = {row: reason for row, reason in self.errors.items() if row not in parts}
         sentences: list[SentenceScores | None] = [None] * len(self)
@@ -151,19 +153,21 @@ class Scores:
         for row, (texts, _) in parts.items():
             rows = np.arange(start, start + len(texts))
             start += len(texts)
-            for name, column in made.items():
+            for name, column in means.items():
                 if column is not None:
                     values = getattr(scores, name)
                     column[row] = 0.0 if values is None else values[rows].mean()
-            made["distribution"][row] = np.nan  # answers after "0." and after "1." do not add up
             for name, marks in scores.flags.items():
                 flags[name][row] = marks[rows].any()
-            failed = [n for n in rows.tolist() if n in scores.errors]
-            if failed:
-                number = failed[0] - rows[0] + 1
-                errors[row] = f"sentence {number} of {len(texts)}: {scores.errors[failed[0]]}"
             sentences[row] = SentenceScores(texts, tuple(scores.value[rows].tolist()))
-        return replace(self, **made, flags=flags, errors=errors, sentences=tuple(sentences))
+            for number, place in enumerate(rows.tolist(), 1):
+                if place in scores.errors and row not in errors:
+                    reason = scores.errors[place]
+                    errors[row] = f"sentence {number} of {len(texts)}: {reason}"
+        return replace(
+            self, **means, distribution=distribution, flags=flags, errors=errors,
+            sentences=tuple(sentences),
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.value)

@@ -28,7 +28,8 @@ _LIST_NUMBER = re.compile(r"(^|\n)[ \t]*\d{1,3}$")
 # Before a full stop that ends no sentence: anywhere, before a small letter, before a digit.
 _BEFORE = r"(?:^|[\s(\"'“‘\[])"
 _TITLE = re.compile(
-    _BEFORE + r"(?:mrs?|ms|dr|prof|st|mt|vs|e\.?g|i\.?e|cf|approx|ca|gen|capt|sgt|lt|(?-i:[A-Z]))$",
+    _BEFORE
+    + r"(?:mrs?|ms|dr|prof|st|mt|vs|e\.?g|i\.?e|cf|approx|ca|gen|capt|sgt|lt|(?-i:[A-HJ-Z]))$",
     re.IGNORECASE,
 )
 _SHORT = re.compile(_BEFORE + r"(?:etc|[ap]\.?m|u\.s|u\.k|jr|sr|inc|ltd|corp|co|al|\d+)$", re.I)
