@@ -49,8 +49,8 @@ PUBLIC_MODULES = {
 # A module imports only from lines above its own (docs/architecture.md).
 ROOMS = [
     "version", "errors", "options", "files", "plugins", "arrays", "pixels", "images", "pairs",
-    "scales", "prompts", "readings", "backends", "decoders", "signature", "scores_html", "scores",
-    "explain", "rows", "judge", "integrations", "stats",
+    "sentences", "scales", "prompts", "readings", "backends", "decoders", "signature",
+    "scores_html", "scores", "explain", "rows", "judge", "integrations", "stats",
     "benchmarks", "metrics", "bulk", "bench", "paper", "probe", "http", "report", "serve",
     "__init__", "cli", "__main__",
 ]  # fmt: skip

@@ -15,7 +15,6 @@ from discode.backends import Backend, Blocks, open_backend
 from discode.backends.embedded import introduce
 from discode.backends.served.parse_logprobs import readings_from_json
 from discode.decoders import Decoder, get_decoder
-from discode.decoders.bounds import truncation_bound
 from discode.errors import BackendError, BadDataError, ImageError, InputError, shortened
 from discode.explain.effects import THRESHOLD, Explanation, explain_scores, pairs_to_explain
 from discode.images import ImageInput, image_digest
@@ -30,11 +29,12 @@ from discode.pairs import (
     share_images,
 )
 from discode.prompts import FLEUR, Prompt, get_prompt, needs_neutralising
-from discode.readings import Origin, Readings, ReadingsCollector
+from discode.readings import Origin, Readings, ReadingsCollector, SentenceReadings
 from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.rows import RowOptions, RowScorer
 from discode.scales import UNIT, Scale, get_scale
 from discode.scores import Progress, Scores
+from discode.sentences import WAYS, not_a_way, sentence_pairs
 from discode.signature import GIVEN, Signature, sign
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ class Judge:
     Readings already in ``store`` are not asked for again; new ones are written to it batch by
     batch, so that a run that was stopped goes on where it was. A model that takes no references
     is asked without them: a notice says so once, and the signature ``references:ignored``.
+
+    A caption is judged ``by`` its sentences, whose mean score it gets, always ("sentence"), never
+    ("caption"), or where the model would not read all of it ("auto").
     """
 
     backend: Backend
@@ -61,6 +64,7 @@ class Judge:
     scale: Scale = UNIT
     store: ReadingStore | None = None
     batch_size: int = 64
+    by: str = "auto"
 
     needs = frozenset({"image"})
 
@@ -74,13 +78,20 @@ class Judge:
             )
         if not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise InputError(f"batch_size={self.batch_size} is not allowed; give 1 or more")
+        if self.by not in WAYS:
+            raise not_a_way(self.by)
 
     @cached_property
     def signature(self) -> Signature:
         """How this judge's numbers are made; scores say whether their pairs had references."""
         return sign(
-            self.backend.identity, self.scale, self.decoder, self.prompt, references="as given"
-        )
+            self.backend.identity, self.scale, self.decoder, self.prompt, references="as given",
+            by=self.by,
+        )  # fmt: skip
+
+    def by_caption(self) -> Judge:
+        """Return this judge of captions as a whole, whose words are explained."""
+        return self if self.by == "caption" else replace(self, by="caption")
 
     def with_method(self, method: str | Decoder) -> Judge:
         """Return this judge with another decoder."""
@@ -147,7 +158,7 @@ class Judge:
                 f"threshold={shortened(threshold)} is not allowed; give a share, as {THRESHOLD}"
             )
         pairs = as_pairs(pairs)
-        scores = self.score_pairs(pairs_to_explain(pairs), progress=progress)
+        scores = self.by_caption().score_pairs(pairs_to_explain(pairs), progress=progress)
         return explain_scores(pairs, scores, self.scale, share)
 
     def score_pairs(
@@ -179,11 +190,10 @@ class Judge:
         references = references_among(pairs, taken=taken)
         defused = [needs_neutralising(p.caption, *(p.references if taken else ())) for p in pairs]
         return Scores.build(
-            self.decoder.decode(readings),
+            self.decoder,
             readings,
             self.signature.with_fields(references=references),
             {"defused": np.array(defused, bool)},
-            truncation_bound(self.decoder, readings) if np.any(readings.truncated) else None,
             pairs,
         )
 
@@ -197,11 +207,14 @@ class Judge:
         """Read N pairs: from the store where it has them, from the model where not.
 
         Captions of an image go into a batch together, wherever they stand: they share its cost.
+        So do the sentences of captions that are judged by them.
         Hidden states are read if ``hidden``; by default, if the judge's own decoder needs them.
         """
         if hidden is None:
             hidden = "hidden" in self.decoder.requires
         pairs, taken = as_pairs(pairs), self.backend.takes_references
+        if self.by == "sentence":
+            return self._read_sentences(pairs, None, progress, hidden)
         references = references_among(pairs, taken=taken)
         if references == "ignored":
             note_ignored_references(self.backend.identity.model)
@@ -216,11 +229,47 @@ class Judge:
                 blocks.append(([[numbers[row] for row in rows] for rows in owners], block))
                 if progress and owners:
                     progress(sum(map(len, owners)))
-        origin = Origin(self.backend.identity, self.prompt, references)
+        origin = Origin(self.backend.identity, self.prompt, references, self.by)
         collector = ReadingsCollector(self.scale, len(pairs), origin)
         for owners, block in blocks:
             collector.add(block, owners)
-        return collector.readings()
+        readings = collector.readings()
+        if self.by == "auto" and np.any(readings.how == "cut"):
+            return self._read_sentences(pairs, readings, None, hidden)
+        return readings
+
+    def _read_sentences(
+        self,
+        pairs: Sequence[Pair],
+        whole: Readings | None,
+        progress: Progress | None,
+        hidden: bool,
+    ) -> Readings:
+        """Return readings with those of the sentences of captions.
+
+        Of the captions that were cut, where readings of ``whole`` ones are given; else of all that
+        have several sentences, and those are not read as a whole.
+        """
+        rows = range(len(pairs)) if whole is None else np.flatnonzero(whole.how == "cut").tolist()
+        parts = {row: part for row in rows if len(part := sentence_pairs(pairs[row])) > 1}
+        if whole is not None and not parts:
+            return whole
+        asked = [pair for part in parts.values() for pair in part]
+        judge, start = replace(self, by="caption"), 0
+        if whole is None:
+            start = len(pairs)
+            split = {row: replace(pairs[row], problem="it is judged by sentences") for row in parts}
+            asked = [*(split.get(row, pair) for row, pair in enumerate(pairs)), *asked]
+            progress = progress and _in_proportion(progress, start, len(asked))
+        said = judge.read(asked, progress, hidden=hidden)
+        whole = said.take(range(start)) if whole is None else whole
+        sentences = {}
+        for row, part in parts.items():
+            texts, end = tuple(pair.caption for pair in part), start + len(part)
+            sentences[row] = SentenceReadings(texts, said.take(range(start, end)))
+            start = end
+        origin = whole.origin and replace(whole.origin, by=self.by)
+        return replace(whole, sentences=sentences, origin=origin)
 
     def _read_batch(self, pairs: Sequence[Pair], hidden: bool) -> Iterator[_OwnedBlock]:
         """Yield blocks, each reading with the rows it is for.
@@ -319,6 +368,18 @@ class Judge:
         return self  # it never changes, and a model is too large to be copied
 
 
+def _in_proportion(progress: Progress, pairs: int, asked: int) -> Progress:
+    """Return what is told of readings, of which there are more than pairs."""
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        before, done = done, done + more
+        progress(done * pairs // asked - before * pairs // asked)
+
+    return advance
+
+
 @cache
 def note_ignored_references(model: str) -> None:
     """Say that references are not used: one line, once per process, on the logger ``discode``."""
@@ -335,6 +396,7 @@ def load(
     scale: str | Scale | None = None,
     store: str | os.PathLike[str] | ReadingStore | None = None,
     batch_size: int | None = None,
+    by: str = "auto",
     **options: Any,
 ) -> Judge:
     """Return a judge; prompt and scale are the model's own where they are not given.
@@ -350,6 +412,8 @@ def load(
         scale: "unit", "ten", "five", "letters", or a range like "1-7".
         store: A file that keeps what the model said; the next run asks only for the rest.
         batch_size: Pairs per batch; 64, or what the model advises, if None.
+        by: What is judged: captions of several sentences as a whole ("caption"), by their
+            sentences ("sentence"), or by them where the model would not read all ("auto").
         options: The model's own options, as ``discode models --options`` lists them:
             ``threads=2`` for the embedded model, ``device="cuda"``, ``dtype="bfloat16"`` for a
             local one, ``base_url="http://localhost:8000/v1"`` for a served one.
@@ -359,6 +423,8 @@ def load(
     """
     if store is not None and not isinstance(store, ReadingStore):
         store = ReadingStore(store)
+    if by not in WAYS:  # before a model is loaded for minutes
+        raise not_a_way(by)
     backend = open_backend("embedded" if model is None else model, options)
     if prompt is not None and not isinstance(prompt, Prompt):
         prompt = get_prompt(str(prompt))
@@ -369,6 +435,7 @@ def load(
         backend.scale if scale is None else get_scale(scale),
         store,
         backend.batch_size if batch_size is None else batch_size,
+        by,
     )
     if model is None:
         introduce(backend.identity)
@@ -412,12 +479,12 @@ def decode(
     decoder = get_decoder(method, **options)
     if (origin := readings.origin) is not None:
         signature = sign(
-            origin.identity, readings.scale, decoder, origin.prompt, references=origin.references
-        )
+            origin.identity, readings.scale, decoder, origin.prompt, references=origin.references,
+            by=origin.by,
+        )  # fmt: skip
     else:
         signature = sign(GIVEN, readings.scale, decoder, missing=missing)
-    bound = truncation_bound(decoder, readings)
-    return Scores.build(decoder.decode(readings), readings, signature, bound=bound)
+    return Scores.build(decoder, readings, signature)
 
 
 def _read(log_probs: Any, scale: Scale, missing: str) -> Readings:

@@ -11,11 +11,13 @@ from typing import Any, TypedDict
 
 from discode.errors import InputError, lookup, require
 from discode.pairs import Pair, PairParser, is_missing, pair_from
-from discode.scores import Metric, Scores
+from discode.scores import SENTENCE_COLUMNS, Metric, Scores
 
 MAP_COLUMNS = ("score", "raw", "error", "signature")
 """What ``Dataset.map`` gets."""
-FRAME_COLUMNS = (*MAP_COLUMNS, "smoothing", "distribution", "bound", "flags")
+FRAME_COLUMNS = (
+    *MAP_COLUMNS, "smoothing", "distribution", "bound", *SENTENCE_COLUMNS, "flags",
+)  # fmt: skip
 """What a frame gets, as far as the metric has it."""
 
 

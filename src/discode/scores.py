@@ -12,16 +12,37 @@ from typing import Any, Protocol, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discode.decoders import Decoded
+from discode.decoders import Decoder
+from discode.decoders.bounds import truncation_bound
 from discode.errors import InputError, count_of, require
 from discode.pairs import Pair
-from discode.readings import Readings
+from discode.readings import Readings, SentenceReadings
 from discode.signature import Signature
 
 Floats = NDArray[np.float64]
 
+LISTS = ("images", "captions", "sentences")
+"""The columns of scores that are no numbers."""
+SENTENCE_COLUMNS = ("sentences", "lowest_sentence", "lowest_score")
+"""What a table says of captions that were judged by their sentences."""
 Progress = Callable[[int], None]
 """Called with the number of pairs just done."""
+
+
+@dataclass(frozen=True)
+class SentenceScores:
+    """The sentences of a caption that is judged by them, and their scores; NaN for a failed one."""
+
+    texts: tuple[str, ...]
+    value: tuple[float, ...]
+
+    @property
+    def lowest(self) -> tuple[str, float] | tuple[None, None]:
+        """The sentence with the lowest score, and that score; nothing where a sentence failed."""
+        if any(map(math.isnan, self.value)):
+            return None, None
+        score = min(self.value)
+        return self.texts[self.value.index(score)], score
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +58,7 @@ class Scores:
         signature: How they were made.
         raw: (N,) the model's own answer, where the metric asks a model.
         smoothing: (N,) the mean of its answers under their probabilities, without a prior.
-        distribution: (N, K) over ``answers``, likewise.
+        distribution: (N, K) over ``answers``, likewise; NaN for captions judged by sentences.
         answers: K names.
         flags: Name to (N,) booleans: "failed", "truncated", "generated", "degenerate", ...
         errors: Row number to the reason of its NaN.
@@ -45,6 +66,8 @@ class Scores:
             row is truncated.
         images: What each image is called, "" where it has no name; None where that is not known.
         captions: The captions, likewise.
+        sentences: For each caption its sentences with their scores, of which ``value``, ``raw`` and
+            ``smoothing`` are the means, or None where it was judged whole; None where all were.
     """
 
     value: Floats
@@ -58,18 +81,19 @@ class Scores:
     images: tuple[str, ...] | None = None
     captions: tuple[str, ...] | None = None
     smoothing: Floats | None = None
+    sentences: tuple[SentenceScores | None, ...] | None = None
 
     @classmethod
     def build(
         cls,
-        decoded: Decoded,
+        decoder: Decoder,
         readings: Readings,
         signature: Signature,
         flags: Mapping[str, NDArray[np.bool_]] | None = None,
-        bound: Floats | None = None,
         pairs: Sequence[Pair] | None = None,
     ) -> Scores:
-        """Join what a decoder made with what the readings, and the pairs, tell about each row."""
+        """Join what a decoder makes with what the readings, and the pairs, tell about each row."""
+        decoded = decoder.decode(readings)
         if pairs is not None and len(pairs) != len(decoded.score):
             raise InputError(f"{len(decoded.score)} readings are not those of {len(pairs)} pairs")
         failed = np.isnan(decoded.score)
@@ -79,7 +103,7 @@ class Scores:
             why = "only one stem was read; a served model reads both with read=forced"
             empty = "the reading holds NaN, or no mass on any answer"
             errors.setdefault(row, why if one_stem and len(readings.scale.stems) > 1 else empty)
-        return cls(
+        scores = cls(
             decoded.score,
             signature,
             decoded.raw,
@@ -94,11 +118,56 @@ class Scores:
                 **(flags or {}),
             },
             errors,
-            bound,
-            None if pairs is None else tuple(_image_name(pair) for pair in pairs),
+            truncation_bound(decoder, readings) if np.any(readings.truncated) else None,
+            None
+            if pairs is None
+            else tuple(
+                str(pair.image) if isinstance(pair.image, str | os.PathLike) else ""
+                for pair in pairs
+            ),
             None if pairs is None else tuple(pair.caption for pair in pairs),
             decoded.smoothing,
         )
+        if not readings.sentences:
+            return scores
+        parts = Readings.concat(readings.scale, [p.readings for p in readings.sentences.values()])
+        return scores._by_sentence(readings.sentences, cls.build(decoder, parts, signature))
+
+    def _by_sentence(self, parts: Mapping[int, SentenceReadings], scores: Scores) -> Scores:
+        """Return these rows with the means of their sentences, whose ``scores`` follow each other.
+
+        A sentence that failed fails its caption: the mean of the others would be another number.
+        """
+        means: dict[str, Any] = {
+            name: None if getattr(self, name) is None else np.array(getattr(self, name))
+            for name in ("value", "raw", "smoothing", "bound")
+        }
+        if means["bound"] is None and scores.bound is not None:
+            means["bound"] = np.zeros(len(self))
+        distribution = np.array(self.distribution)
+        distribution[[*parts]] = np.nan  # answers after "0." and after "1." do not add up
+        flags = {name: np.array(marks) for name, marks in self.flags.items()}
+        errors = {row: reason for row, reason in self.errors.items() if row not in parts}
+        sentences: list[SentenceScores | None] = [None] * len(self)
+        start = 0
+        for row, (texts, _) in parts.items():
+            rows = np.arange(start, start + len(texts))
+            start += len(texts)
+            for name, column in means.items():
+                if column is not None:
+                    values = getattr(scores, name)
+                    column[row] = 0.0 if values is None else values[rows].mean()
+            for name, marks in scores.flags.items():
+                flags[name][row] = marks[rows].any()
+            sentences[row] = SentenceScores(texts, tuple(scores.value[rows].tolist()))
+            for number, place in enumerate(rows.tolist(), 1):
+                if place in scores.errors and row not in errors:
+                    reason = scores.errors[place]
+                    errors[row] = f"sentence {number} of {len(texts)}: {reason}"
+        return replace(
+            self, **means, distribution=distribution, flags=flags, errors=errors,
+            sentences=tuple(sentences),
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.value)
@@ -144,8 +213,8 @@ class Scores:
         def moved(column: Any, empty: Any = math.nan) -> Any:
             return None if column is None else move(column, empty)
 
-        def named(column: tuple[str, ...] | None) -> tuple[str, ...] | None:
-            return None if column is None else tuple(move(np.array(column, object), ""))
+        def listed(column: tuple[Any, ...] | None, empty: str | None = "") -> Any:
+            return None if column is None else tuple(move(np.array(column, object), empty))
 
         return replace(
             self,
@@ -155,9 +224,10 @@ class Scores:
             flags={name: move(marks, name == "failed") for name, marks in self.flags.items()},
             errors=errors,
             bound=moved(self.bound),
-            images=named(self.images),
-            captions=named(self.captions),
+            images=listed(self.images),
+            captions=listed(self.captions),
             smoothing=moved(self.smoothing),
+            sentences=listed(self.sentences, None),
         )
 
     def spread(self, places: Sequence[int], count: int, errors: Mapping[int, str]) -> Scores:
@@ -189,12 +259,13 @@ class Scores:
             columns = [getattr(part, name) for part in parts]
             if all(column is None for column in columns):
                 return None
-            if name in ("images", "captions"):
-                return sum(columns, ())
-            rows = zip(columns, map(len, parts), strict=True)  # a bound is there where it is needed
+            # A bound, and sentences, are there where they are needed.
+            rows = zip(columns, map(len, parts), strict=True)
+            if name in LISTS:
+                return sum(((None,) * n if column is None else column for column, n in rows), ())
             return np.concatenate([np.zeros(n) if column is None else column for column, n in rows])
 
-        names = ("value", "raw", "smoothing", "distribution", "bound", "images", "captions")
+        names = ("value", "raw", "smoothing", "distribution", "bound", *LISTS)
         flags = {
             name: np.concatenate([part.flags[name] for part in parts]) for name in parts[0].flags
         }
@@ -238,8 +309,10 @@ class Scores:
     def columns(self) -> dict[str, list[Any]]:
         """Return the rows as JSON-ready columns, None where a row has nothing.
 
-        A metric that asks no model has neither ``raw`` nor ``smoothing`` nor ``distribution``, and
-        ``bound`` is there where a row is truncated; ``score``, ``flags`` and ``error`` always are.
+        A metric that asks no model has neither ``raw`` nor ``smoothing`` nor ``distribution``,
+        ``bound`` is there where a row is truncated, and ``sentences``, ``lowest_sentence`` and
+        ``lowest_score`` where one was judged by sentences; ``score``, ``flags`` and ``error``
+        always are.
         """
         columns: dict[str, list[Any]] = {"score": or_none(self.value)}
         for name, values in (("raw", self.raw), ("smoothing", self.smoothing)):
@@ -249,6 +322,10 @@ class Scores:
             columns["distribution"] = _lists_or_none(self.distribution)
         if self.bound is not None:
             columns["bound"] = or_none(self.bound)
+        if self.sentences is not None:
+            rows = [(each and len(each.texts), *(each.lowest if each else (None, None)))
+                    for each in self.sentences]  # fmt: skip
+            columns |= {name: [row[k] for row in rows] for k, name in enumerate(SENTENCE_COLUMNS)}
         flags: list[list[str]] = [[] for _ in range(len(self))]
         for name, marks in self.flags.items():
             for row in np.flatnonzero(marks).tolist():
@@ -288,10 +365,6 @@ def _lists_or_none(values: Floats) -> list[list[float | None] | None]:
     for row in np.flatnonzero(missing.any(axis=1)).tolist():
         rows[row] = None if missing[row].all() else or_none(values[row])
     return rows
-
-
-def _image_name(pair: Pair) -> str:
-    return str(pair.image) if isinstance(pair.image, str | os.PathLike) else ""
 
 
 class Metric(Protocol):

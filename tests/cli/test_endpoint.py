@@ -44,6 +44,8 @@ def test_scores(server: Server, tmp_path: Path) -> None:
     assert "1 images, 0.1 MB" in done.stdout
     assert "cost: about 0.0" in done.stdout
     assert "nothing was sent" in done.stdout
+    done = run(*command[:2], "A bird. It sings.", *command[4:], "--dry-run", "--by", "sentence")
+    assert "2 requests to 127.0.0.1" in done.stdout
     assert len(server.asked) == asked
 
 

@@ -96,6 +96,30 @@ def test_an_image_is_picked_and_captions_are_ranked(visit: Visit) -> None:
     page.wait_for_timeout(200)  # a script would have run by now
 
 
+def test_a_caption_judged_by_sentences_shows_the_lowest(browser: Any) -> None:
+    judge, text = load(FakeModel(), by="sentence"), "A cat sits on a wall. It is striped."
+    (own,) = judge.score(CAT, text).sentences or ()
+    assert own is not None
+    with running(judge) as client:
+        answer = client.score(CAT, [text, "a cat"]).json["scores"]
+        assert [row["sentences"] for row in answer] == [2, None]
+        assert (answer[0]["lowest_sentence"], answer[0]["lowest_score"]) == own.lowest
+        assert answer[0]["smoothing"] == pytest.approx(
+            float(judge.with_method("smoothing").score(CAT, text))
+        )
+        assert [row["probabilities"] is None for row in answer] == [True, False]
+        visit = Visit(browser, client)
+        assert sorted(visit.ask(text, "a cat")) == sorted(f"{row['score']:.2f}" for row in answer)
+        shown = visit.page.locator("#ranking > li", has_text=text).inner_text()
+        assert "mean of 2 sentences" in shown
+        assert f"{own.lowest[1]:.2f}: {own.lowest[0]}" in shown
+        assert visit.page.locator("#ranking svg[role=img]").count() == 1
+        visit.page.locator("#explore:not([hidden])").click()
+        visit.page.locator(".row", has_text=text).click()
+        assert visit.page.locator("#item svg.chart").count() == 0
+        visit.close()
+
+
 def test_what_was_asked_is_in_the_explorer(visit: Visit) -> None:
     page = visit.page
     assert page.locator("#explore").is_hidden()

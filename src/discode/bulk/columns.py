@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from discode.scores import Scores
+from discode.scores import SENTENCE_COLUMNS, Scores
 
-VERSION = 2
+VERSION = 3
 """Version of the list of columns: in the manifest of a run, and in the metadata of Parquet."""
 
 COLUMNS: dict[str, str] = {
@@ -25,7 +25,12 @@ COLUMNS: dict[str, str] = {
     "smoothing": "the mean of the answers under the model's own probabilities; null where there is "
     "none",
     "bound": "how far off the score of a truncated row may be; null for all other rows",
-    "distribution": "probabilities over the scale's answers, lowest first",
+    "distribution": "probabilities over the scale's answers, lowest first; null where the caption "
+    "was judged by its sentences",
+    "sentences": "how many sentences the caption was judged by: score, raw and smoothing are their "
+    "means; null where it was judged whole",
+    "lowest_sentence": "the one of them with the lowest score; null where there is none",
+    "lowest_score": "its score",
     "flags": "a list: failed, truncated, generated, cut, degenerate, defused",
     "error": "why there is no score; null where there is one",
     "signature": "how this very number was made",
@@ -92,6 +97,7 @@ class ScoredRows:
             "caption": self.captions,
             "method": [name] * n,
             **dict.fromkeys(("raw", "smoothing", "bound", "distribution"), [None] * n),
+            **dict.fromkeys(SENTENCE_COLUMNS, [None] * n),
             **scores.columns(),
             "signature": self.signatures[name],
         }

@@ -219,8 +219,9 @@ def judge_chunk(
 def row_signatures(judge: Judge, pairs: Sequence[Pair | None]) -> list[str]:
     """Return how each pair's own number is made: with references or without."""
     having = "all" if judge.backend.takes_references else "ignored"
-    kinds = [str(judge.signature.with_fields(references=kind)) for kind in ("none", having)]
-    return [kinds[pair is not None and bool(pair.references)] for pair in pairs]
+    kinds = ["none" if pair is None or not pair.references else having for pair in pairs]
+    texts = {kind: str(judge.signature.with_fields(references=kind)) for kind in {*kinds}}
+    return [texts[kind] for kind in kinds]
 
 
 def raise_if_stopped(judge: Judge) -> None:

@@ -25,8 +25,8 @@ from discode.errors import InputError, lookup, require
 from discode.files import csv_cell
 
 encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder per call
-_TEXTS = ("id", "source", "image", "caption", "method", "error", "signature")
-_NUMBERS = ("row", "score", "raw", "smoothing", "bound")
+_TEXTS = ("id", "source", "image", "caption", "method", "lowest_sentence", "error", "signature")
+_NUMBERS = ("row", "score", "raw", "smoothing", "bound", "sentences", "lowest_score")
 
 
 class JsonLinesWriter:
@@ -187,7 +187,7 @@ def _schema() -> Any:
     types = {
         "source": word, "row": pa.int64(), "method": word, "score": number, "raw": number,
         "smoothing": number, "bound": number, "distribution": pa.list_(number),
-        "flags": pa.list_(text), "signature": word,
+        "sentences": pa.int64(), "lowest_score": number, "flags": pa.list_(text), "signature": word,
     }  # fmt: skip
     fields = [(name, types.get(name, text)) for name in COLUMNS]
     return pa.schema(fields, {"discode_columns": str(VERSION)})

@@ -13,6 +13,7 @@ from discode.images import image_digest
 from discode.judge import Judge
 from discode.pairs import Pair, share_images
 from discode.readings.store import PairKey, ReadingStore
+from discode.sentences import sentence_pairs
 
 if TYPE_CHECKING:
     from discode.backends.served.backend import Served
@@ -54,7 +55,9 @@ def print_estimate(
                     for items, _ in readings.batches(ask):
                         in_store.update(items)
     estimate, total, known = Estimate(0, 0, 0, 0, 0), 0, 0
-    for chunk in chunks:
+    for chunk in map(list, chunks):
+        if judge.by == "sentence":
+            chunk = [each for pair in chunk for each in (sentence_pairs(pair) if pair else [None])]
         asked = share_images([pair for pair in chunk if pair is not None])
         pairs = [pair for pair in asked if not pair.problem]
         new = [pair for pair in pairs if not (in_store and _item(pair) in in_store)]

@@ -360,6 +360,7 @@ class ScoreTable:
         self._titles: list[str] = []
         self._plain: list[str] = []  # columns of a reading beside those of the methods
         self._rows: list[list[str]] = []
+        self._lowest: list[str] = []  # on the sentences of captions that were judged by them
         self._named = False  # whether images and captions are shown
         self._total = 0
 
@@ -389,11 +390,19 @@ class ScoreTable:
             name for scores in rows.scores.values() for name, on in scores.flags.items() if on[i]
         )
         self._rows.append([*cells, " ".join(marks)])
+        for method, scores in rows.scores.items():
+            if scores.sentences is not None and (sentences := scores.sentences[i]) is not None:
+                text, score = sentences.lowest
+                if score is not None:
+                    of = f"{rows.ids[i]} {method}: lowest of {len(sentences.texts)} sentences"
+                    self._lowest.append(f"{of}, {format_score(score)}: {text}")
 
     def print(self) -> None:
         """Print the table."""
         texts = (0, 1, 2) if self._named else (0,)
         print_columns(self._titles, self._rows, (*texts, len(self._titles) - 1))
+        for line in self._lowest:
+            echo(" ".join(line.split()))
         if self._total > TABLE_ROWS:
             more = self._total - TABLE_ROWS
             echo(f"... and {count_of(more, 'row')} more; --output or --json has all")
@@ -434,7 +443,8 @@ def draw_charts(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
         after, plain = scores.distribution, before[method].distribution
         if after is None or plain is None:
             continue
-        for i in np.flatnonzero(~np.isnan(scores.value))[:CHARTS].tolist():
+        judged = ~np.isnan(after).all(axis=1)  # captions judged by sentences have no distribution
+        for i in np.flatnonzero(judged)[:CHARTS].tolist():
             names = (
                 f"token probabilities → {format_score(before[method].value[i])}",
                 f"{method} → {format_score(scores.value[i])}",

@@ -68,6 +68,11 @@ MethodNames = Annotated[
 ScaleName = Annotated[str | None, _judge("--scale", "-s", help="unit, ten, five, ...")]
 PromptName = Annotated[str | None, _judge(help="fleur, caption-last, or a text file of your own.")]
 BatchSize = Annotated[int | None, _judge(help="Pairs per batch; default: by the model.")]
+By = Annotated[
+    str,
+    _judge(help="caption, sentence (the mean over its sentences), or auto: sentence where the "
+           "model would not read all of a caption."),
+]  # fmt: skip
 DryRun = Annotated[
     bool, _judge("--dry-run", help="Print what a server would be sent, and send nothing.")
 ]
@@ -111,6 +116,7 @@ def score(
     scale: ScaleName = None,
     prompt: PromptName = None,
     batch_size: BatchSize = None,
+    by: By = "auto",
     dry_run: DryRun = False,
     typed: Output = None,
     as_json: AsJson = False,
@@ -133,8 +139,9 @@ def score(
     # A model is opened for the decoder that needs the most of it.
     demanding = max(methods.values(), key=lambda decoder: len(decoder.requires))
     make = partial(
-        load, model, method=demanding, prompt=prompt, scale=scale, batch_size=batch_size, **options
-    )
+        load, model, method=demanding, prompt=prompt, scale=scale, batch_size=batch_size, by=by,
+        **options,
+    )  # fmt: skip
     if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     check_input(image, captions, reference, source, images)

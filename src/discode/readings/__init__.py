@@ -1,5 +1,12 @@
 """Readings: what a model said about pairs, and the store that keeps it."""
 
-from discode.readings.base import COLUMNS, Identity, Origin, Readings, ReadingsCollector
+from discode.readings.base import (
+    COLUMNS,
+    Identity,
+    Origin,
+    Readings,
+    ReadingsCollector,
+    SentenceReadings,
+)
 
-__all__ = ["COLUMNS", "Identity", "Origin", "Readings", "ReadingsCollector"]
+__all__ = ["COLUMNS", "Identity", "Origin", "Readings", "ReadingsCollector", "SentenceReadings"]

@@ -74,11 +74,13 @@ class Origin:
         prompt: What it was asked with.
         references: Whether the pairs had references: "all", "some", "none", or "ignored" where
             the model takes none.
+        by: What was asked about: "caption", "sentence", or sentences where needed ("auto").
     """
 
     identity: Identity
     prompt: Prompt
     references: str
+    by: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +104,9 @@ class Readings:
         head: (K, D) rows of the output head for the answers; ``bias`` (K,).
         errors: Row number to the reason why there is no reading.
         origin: Who was asked, where a judge read them.
+        sentences: Row number to the readings of the caption's sentences, where it is judged by
+            them; :class:`~discode.Scores` are made of those then. The row itself is the reading
+            of the whole caption, cut, or has none.
 
     >>> from discode.scales import TEN
     >>> import numpy as np
@@ -122,6 +127,7 @@ class Readings:
     bias: NDArray[np.float32] | None = None
     errors: Mapping[int, str] = field(default_factory=dict)
     origin: Origin | None = None
+    sentences: Mapping[int, SentenceReadings] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sizes = {"n": len(self.answer_logp), **_sizes(self.scale)}
@@ -162,13 +168,15 @@ class Readings:
         columns: Mapping[str, NDArray[Any] | None],
         errors: Mapping[int, str],
         origin: Origin | None = None,
+        sentences: Mapping[int, SentenceReadings] | None = None,
     ) -> Readings:
         """Return readings made of checked ones, which are not checked again."""
         readings = object.__new__(cls)
         for array in columns.values():
             if array is not None:
                 array.setflags(write=False)
-        readings.__dict__.update(columns, scale=scale, errors=errors, origin=origin)
+        more = {"errors": errors, "origin": origin, "sentences": sentences or {}}
+        readings.__dict__.update(columns, scale=scale, **more)
         return readings
 
     def __len__(self) -> int:
@@ -181,10 +189,10 @@ class Readings:
         for column in ROW_COLUMNS:
             if columns[column.name] is not None:
                 columns[column.name] = columns[column.name][rows]
-        errors = {
-            place: self.errors[row] for place, row in enumerate(rows.tolist()) if row in self.errors
-        }
-        return self._trusted(self.scale, columns, errors, self.origin)
+        known, places = self.sentences, list(enumerate(rows.tolist()))
+        errors = {place: self.errors[row] for place, row in places if row in self.errors}
+        sentences = {place: known[row] for place, row in places if row in known}
+        return self._trusted(self.scale, columns, errors, self.origin, sentences)
 
     @classmethod
     def failed(cls, scale: Scale, reasons: Sequence[str]) -> Readings:
@@ -233,12 +241,11 @@ class Readings:
                     ]
                 )
         starts = np.cumsum([0] + [len(part) for part in parts]).tolist()
-        errors = {
-            start + row: reason
-            for start, part in zip(starts, parts, strict=False)
-            for row, reason in part.errors.items()
-        }
-        return cls._trusted(scale, columns, errors, origin)
+        errors, sentences = dict[int, str](), dict[int, SentenceReadings]()
+        for start, part in zip(starts, parts, strict=False):
+            errors |= {start + row: reason for row, reason in part.errors.items()}
+            sentences |= {start + row: known for row, known in part.sentences.items()}
+        return cls._trusted(scale, columns, errors, origin, sentences)
 
     @classmethod
     def of(cls, log_probs: Any, scale: Scale, *, missing: str = "nan") -> Readings:
@@ -322,6 +329,13 @@ class Readings:
             answers = np.full((n, len(scale.stems), k), np.nan)
             answers[:, 0] = rows
         return cls(scale, answers, np.full((n, len(scale.stems)), np.nan), **rest)
+
+
+class SentenceReadings(NamedTuple):
+    """The sentences of a caption, and what a model said of each."""
+
+    texts: tuple[str, ...]
+    readings: Readings
 
 
 class ReadingsCollector:

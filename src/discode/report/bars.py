@@ -176,9 +176,7 @@ def _decode(
     result: MetricResult,
     defused: NDArray[np.bool_],
 ) -> MetricBars:
-    scores = Scores.build(
-        decoder.decode(readings), readings, result.signature, {"defused": defused[list(rows)]}
-    )
+    scores = Scores.build(decoder, readings, result.signature, {"defused": defused[list(rows)]})
     before = without_prior(decoder).decode(readings)
     same = np.abs(scores.value - result.value[list(rows)]) <= _SAME
     columns = []

@@ -49,6 +49,10 @@ def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[Answe
     >>> [answer.scores[0].raw for answer in judge_together(load("embedded"), requests)]
     [0.8, 0.3]
     """
+    if len({request.explains for request in requests}) > 1:
+        return [judge_together(judge, [request])[0] for request in requests]
+    if any(request.explains for request in requests):
+        judge = judge.by_caption()
     images: dict[bytes, bytes] = {}
     row_of: dict[tuple[bytes, str, tuple[str, ...]], int] = {}
     pairs: list[Pair] = []
@@ -85,24 +89,26 @@ def _answer(
         scores = judge.decode(pairs, readings, request.decoder)
         if request.explains:
             return _explain(judge, request, scores)
-        decoded, stems = request.smoothing.decode(readings), greedy_stem(readings)
+        signed = SignedDecoder.of(request.smoothing)
+        smooth = Scores.build(
+            request.smoothing, readings, scores.signature.with_fields(decoder=signed)
+        )
     except ImageError as error:
         return HttpError(422, "bad_image", str(error))
     except DiscodeError as error:
         return HttpError(422, "bad_request", str(error))
     except Exception as error:
         return error
-    signed = SignedDecoder.of(request.smoothing)
     names = ["" if ("stem", "joint") in signed.options else stem for stem in judge.scale.stems]
-    smooth = Scores.build(decoded, readings, scores.signature.with_fields(decoder=signed))
-    rows = zip(request.captions, stems.tolist(), scores.rows(), smooth.rows(), strict=True)
+    stems = [names[stem] for stem in greedy_stem(readings).tolist()]
+    rows = zip(request.captions, stems, scores.rows(), smooth.rows(), strict=True)
     return ScoreAnswer(
         model=judge.backend.identity.model,
         scale=judge.scale.name,
         answers=list(scores.answers),
         scores=[
             ScoredCaption(
-                caption=caption, stem=names[stem], probabilities=plain["distribution"],
+                caption=caption, stem=stem, probabilities=plain["distribution"],
                 **row | {"smoothing": plain["score"]},
             )
             for caption, stem, row, plain in rows

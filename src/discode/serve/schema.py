@@ -76,6 +76,13 @@ class ScoredCaption(BaseModel):
     stem: str = Field(description="What stands before the answer: 0. or 1.")
     flags: list[str] = Field(description="cut, defused, degenerate, generated, truncated")
     error: str | None
+    sentences: int | None = Field(
+        None,
+        description="How many sentences a caption longer than the model reads was judged by: "
+        "`raw`, `smoothing` and `score` are means; it has no distribution",
+    )
+    lowest_sentence: str | None = Field(None, description="The one with the lowest score")
+    lowest_score: float | None = Field(None, description="Its score")
 
 
 class ScoreAnswer(BaseModel):

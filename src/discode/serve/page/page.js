@@ -322,9 +322,10 @@ function render(asked, answer, jump) {
   const ranked = [...answer.scores].sort((a, b) => (b.score ?? -Infinity) - (a.score ?? -Infinity));
   const scored = ranked.filter((row) => row.error === null);
   const method = asked.method || "the server's method";
-  const same = scored.every((row) => near(row.distribution, row.probabilities));
+  const drawn = scored.filter((row) => row.distribution !== null); // not captions judged by sentences
+  const same = drawn.every((row) => near(row.distribution, row.probabilities));
   const bars = (row) => (same ? { ...spread(answer, row), after: null } : spread(answer, row));
-  const most = Math.max(0.25, ...scored.map(bars).flatMap(({ before, after }) => [...before, ...(after ?? [])]));
+  const most = Math.max(0.25, ...drawn.map(bars).flatMap(({ before, after }) => [...before, ...(after ?? [])]));
   $("ranking").replaceChildren(...ranked.map((row, i) => {
     const value = make("span", { class: "value", text: digits(row.score) });
     if (row.error !== null)
@@ -338,10 +339,16 @@ function render(asked, answer, jump) {
       facts.append(term($(`term-${name}`) ? name : "after", name), " ", make("b", { class: name === method ? "after" : "", text: digits(score) }));
     if (kinds.has(row.caption)) facts.append(term("written", "written as"), ` ${kinds.get(row.caption)}`);
     for (const flag of row.flags) facts.append($(`term-${flag}`) ? term(flag, flag, "flag") : make("span", { class: "flag", text: flag }));
+    item.append(scoreBar(row, asked), facts);
+    if (row.distribution === null) {
+      item.append(make("p", { class: "sub" }, term("sentences", `mean of ${row.sentences} sentences`),
+                       ` the lowest ${digits(row.lowest_score)}: ${row.lowest_sentence}`));
+      return item;
+    }
     const chart = make("details", { class: "chart-box" }, make("summary", { text: "Distribution" }),
                        distributionChart(bars(row), most), distributionTable(bars(row)));
     chart.open = !phone.matches || i === 0;
-    item.append(scoreBar(row, asked), facts, chart);
+    item.append(chart);
     return item;
   }));
   const key = (name, ...text) => make("span", {}, make("i", { class: `key ${name}` }), ...text);
@@ -378,7 +385,7 @@ async function thumbnail(blob) {
 // Resolves to what keeps the words of a row, too.
 async function keep(asked, answer) {
   const rows = answer.scores.map((row) => ({ caption: row.caption, score: row.score, error: row.error, flags: row.flags,
-    raw: row.raw, smoothing: row.smoothing, bars: row.error === null ? spread(answer, row) : null }));
+    raw: row.raw, smoothing: row.smoothing, bars: row.distribution === null ? null : spread(answer, row) }));
   const question = { name: asked.name, thumbnail: await thumbnail(asked.image), references: asked.references,
     method: asked.method || "default", signature: answer.signature, smoothingSignature: answer.smoothing_signature, rows };
   const change = (make) => {
