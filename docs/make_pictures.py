@@ -1,4 +1,4 @@
-"""Make the pictures of the embedded judge: demo.png, serve.png, notebook.png.
+"""Make the pictures of the embedded judge: demo.png, explain.png, serve.png, notebook.png.
 
     PYTHONPATH=. python docs/make_pictures.py
 
@@ -8,14 +8,23 @@ make_notebook.py.
 
 from __future__ import annotations
 
+import io
+import os
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from PIL import Image
+from rich.console import Console
+from rich.markup import escape
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME as PAPER
+from rich.text import Text
 
 import discode
+from discode.images import demo_path
 from tests.helpers.chromium import chromium
 from tests.helpers.serving import running
 
@@ -29,6 +38,23 @@ def keep(picture: Path, name: str) -> None:
             256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
         )
     colours.save(DOCS / "images" / name, optimize=True)
+
+
+def terminal(page: Path) -> str:
+    """Run the command that a page begins with, and return it with its output as HTML in colour."""
+    command = next(re.finditer(r"^\$ ((?:.*\\\n)*.*)$", page.read_text(encoding="utf-8"), re.M))[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "discode", *shlex.split(command.replace("\\\n", " "))[1:]],
+        check=True, capture_output=True, text=True, cwd=demo_path(),
+        env=os.environ | {"FORCE_COLOR": "1", "COLUMNS": "100"},
+    )  # fmt: skip
+    console = Console(record=True, width=120, file=io.StringIO())
+    console.print(f"[bold]$[/] {escape(command)}", highlight=False)
+    # What is dim in a terminal is grey here: half of the colours would be hard to read.
+    console.print(Text.from_ansi(done.stdout.replace("\x1b[2m", "\x1b[38;5;242m")), end="")
+    frame = "<body style='margin:0'><pre style='display:inline-block;margin:0;padding:16px 22px;"
+    frame += "background:{background};color:{foreground};font:15px/1.55 monospace'>{code}</pre>"
+    return console.export_html(code_format=frame, inline_styles=True, theme=PAPER)
 
 
 def main() -> None:
@@ -52,6 +78,10 @@ def main() -> None:
             page.wait_for_function("document.getAnimations().length === 0")
             page.screenshot(path=shot)
             keep(shot, "serve.png")
+            page = browser.new_context(device_scale_factor=1.5).new_page()
+            page.set_content(terminal(DOCS / "tutorial" / "wrong-words.md"))
+            page.locator("pre").screenshot(path=shot)
+            keep(shot, "explain.png")
             both = []
             for scheme in ("light", "dark"):
                 page = browser.new_context(

@@ -1,6 +1,6 @@
-"""Renew the outputs and figures of studies.md: run its commands with the embedded judge.
+"""Renew the outputs of studies.md and probe.md, and figures: run their commands, embedded judge.
 
-    python docs/make_studies.py DATA [--output FOLDER]
+    python docs/make_studies.py DATA [--page probe.md] [--output FOLDER]
 
 DATA is a folder of benchmarks, as ``discode paper --data`` takes it. FOLDER (build/studies) keeps
 readings and runs: the first time the judge reads every pair, later everything is decoded from what
@@ -18,8 +18,10 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parent
-PAGE = DOCS / "studies.md"
-BLOCK = re.compile(r"```console\n\$ discode (paper [^\n]* -o studies/)\n.*?\n```", re.S)
+PAGES = ("studies.md", "probe.md")
+BLOCK = re.compile(
+    r"```console\n\$ discode ((?:paper|probe) [^\n]* -o (?:studies|card)/)\n.*?\n```", re.S
+)
 FIGURE = re.compile(r"images/study-([\w-]+)\.png")
 
 
@@ -27,10 +29,15 @@ def main() -> None:
     """Run every command that shows an output, and put what it prints below it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", type=Path)
+    parser.add_argument("--page", choices=PAGES, help="this one alone")
     parser.add_argument("--output", type=Path, default=Path("build/studies"))
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
-    names = {"DATA": str(arguments.data), "studies/": str(arguments.output)}
+    names = {
+        "DATA": str(arguments.data),
+        "studies/": str(arguments.output),
+        "card/": str(arguments.output / "card"),
+    }
 
     def renew(block: re.Match[str]) -> str:
         print(block[1], file=sys.stderr)
@@ -42,10 +49,11 @@ def main() -> None:
         )  # fmt: skip
         return f"```console\n$ discode {block[1]}\n{done.stdout.rstrip()}\n```"
 
-    page = BLOCK.sub(renew, PAGE.read_text(encoding="utf-8"))
-    PAGE.write_text(page, encoding="utf-8")
-    for name in FIGURE.findall(page):
-        shutil.copyfile(arguments.output / f"{name}.png", DOCS / f"images/study-{name}.png")
+    for name in [arguments.page] if arguments.page else PAGES:
+        page = BLOCK.sub(renew, (DOCS / name).read_text(encoding="utf-8"))
+        (DOCS / name).write_text(page, encoding="utf-8")
+        for figure in FIGURE.findall(page):
+            shutil.copyfile(arguments.output / f"{figure}.png", DOCS / f"images/study-{figure}.png")
 
 
 if __name__ == "__main__":

@@ -28,11 +28,16 @@ def test_what_is_shown_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("shipped")
 def test_the_service_is_shown_with_numbers_of_the_judge() -> None:
     page = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
-    (caption, *shown) = re.findall(r'"(?:caption|raw|smoothing|score)": "?([^",]+)', page)
+    names = "caption|raw|smoothing|score|start|end|effect|expected|blame"
+    caption, *shown = re.findall(rf'"(?:{names})": "?([^",]+)', page)
     cat = demo_path() / "cat.jpg"
     methods = ("raw", "smoothing", "discode")
     raw, *means = (load(method=name).score(cat, caption).value[0] for name in methods)
-    assert [f"{raw:g}", *(f"{mean:.4f}" for mean in means)] == shown
+    assert [f"{raw:g}", *(f"{mean:.4f}" for mean in means)] == shown[:3]
+    (explained,) = load().explain(cat, shown[3])
+    word = explained.spans[-1]
+    numbers = (explained.score, word.start, word.end, word.effect, word.expected, word.blame)
+    assert [f"{round(number, 4):g}" for number in numbers] == shown[4:]
 
 
 def test_agreement_of_outputs() -> None:

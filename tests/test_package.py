@@ -51,7 +51,7 @@ ROOMS = [
     "version", "errors", "options", "files", "plugins", "arrays", "pixels", "images", "pairs",
     "scales", "prompts", "readings", "backends", "decoders", "signature", "scores_html", "scores",
     "explain", "rows", "judge", "integrations", "stats",
-    "benchmarks", "metrics", "bulk", "bench", "paper", "http", "report", "serve",
+    "benchmarks", "metrics", "bulk", "bench", "paper", "probe", "http", "report", "serve",
     "__init__", "cli", "__main__",
 ]  # fmt: skip
 

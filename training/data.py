@@ -23,9 +23,10 @@ import numpy as np
 from PIL import Image
 
 from discode.backends.embedded.tokenizer import Bpe, byte_alphabet
+from discode.probe.wrong_words import WORDS, swap
 from training import common, extras, parts, people, questions, sources, statements
 from training.sources import SPLITS, Item
-from training.wrong_words import PENALTY, SPLICED, WORDS, add_number, splice, swap, swap_people
+from training.wrong_words import PENALTY, SPLICED, add_number, splice, swap_people
 
 
 def pack_images(

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from scipy.stats import kendalltau, mannwhitneyu, pearsonr, spearmanr
 
+from discode.probe.wrong_words import OPPOSITES, swap
 from training import common, extras, people, statements
 from training.labels import References
-from training.wrong_words import OPPOSITES, PENALTY, PEOPLE, swap
+from training.wrong_words import PENALTY, PEOPLE
 
 TRIED = 300
 """Images per source that are asked about words after a caption."""

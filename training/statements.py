@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from discode.backends.embedded.tokenizer import normalise
+from discode.probe.wrong_words import WORDS
 from training import common
 from training.sources import Item
-from training.wrong_words import WORDS
 
 Statement = tuple[str, float]  # text, rating on 0 ... 10
 NAMES = {

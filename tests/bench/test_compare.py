@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from discode.bench import (
+    AgreementProtocol,
     MetricResult,
     RunLog,
     compare_metrics,
@@ -99,7 +100,7 @@ def test_each_pair_of_many_is_what_it_is_alone(runs: dict[str, RunLog], kind: st
     for pair in compare_metrics(log, [], resamples=150).pairs:
         [alone] = compare_metrics(log, [pair.a, pair.b], resamples=150).pairs
         assert replace(alone, adjusted=pair.adjusted) == pair
-        drawn = agreement_difference(log, pair.a, pair.b, resamples=150, seed=0)
+        drawn = agreement_difference(log, pair.a, pair.b, AgreementProtocol(resamples=150))
         assert (pair.difference, pair.low, pair.high) == (
             drawn.difference.value, drawn.difference.low, drawn.difference.high
         )  # fmt: skip

@@ -65,7 +65,7 @@ def test_definition_matches_an_independent_one(case: str) -> None:
     name, order, value = CASES[case]
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.ones(10), size=2)
-    got = divergence(name, np, np.log(p), np.log(q), order)
+    got = divergence(name, np, np.log(p), np.log(q), order or 0.0)
     assert float(got) == pytest.approx(float(value(list(p), list(q))), abs=1e-12)
     if name == "jensen-shannon":
         m = (p + q) / 2
@@ -158,7 +158,7 @@ def test_no_minimiser_finds_a_lower_loss(case: str) -> None:
 
         def loss(x: np.ndarray, logp: np.ndarray = logp, logq: np.ndarray = logq) -> float:
             logz = x - np.logaddexp.reduce(x)
-            d = divergence(name, np, np.maximum(logz, -700), logq, order)
+            d = divergence(name, np, np.maximum(logz, -700), logq, order or 0.0)
             return float(-(np.exp(logz) * logp).sum() + d)
 
         best = loss(np.log(np.maximum(p, 1e-300)))

@@ -57,3 +57,10 @@ def run_custom(data: Path, out: Path) -> RunLog:
     assert problems == {}
     log.save(out)
     return log
+
+
+def explain_custom(data: Path, out: Path) -> None:
+    """Keep the readings of the words of the first image's captions in the store beside a log."""
+    pairs = load_benchmark("custom", data).bare_pairs()[0][: len(TEXTS)]
+    store = out.with_name(f"{out.name}.readings.db")
+    load(FakeModel(rejects="rejected"), store=store).explain_pairs(pairs)

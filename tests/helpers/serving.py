@@ -101,15 +101,25 @@ class Client:
         assert found
         return int(float(found[1]))
 
-    def score(self, image: Any, captions: Any, *, headers: Any = None, **more: Any) -> Reply:
+    def score(
+        self,
+        image: Any,
+        captions: Any,
+        *,
+        headers: Any = None,
+        path: str = "/v1/score",
+        **more: Any,
+    ) -> Reply:
         """Ask in JSON; bytes become a data URL."""
         if isinstance(image, bytes):
             image = data_url(image)
         asked = {"image": image, "captions": captions, **more}
         given: dict[str, Any] = {"content_type": "application/json", **(headers or {})}
-        return self.ask("POST", "/v1/score", json.dumps(asked).encode(), **given)
+        return self.ask("POST", path, json.dumps(asked).encode(), **given)
 
-    def upload(self, image: bytes, captions: Sequence[str], **more: str) -> Reply:
+    def upload(
+        self, image: bytes, captions: Sequence[str], *, path: str = "/v1/score", **more: str
+    ) -> Reply:
         """Ask with a form."""
         fields = [("captions", caption) for caption in captions] + list(more.items())
         body = b"".join(
@@ -119,7 +129,7 @@ class Client:
         head = 'content-disposition: form-data; name="image"; filename="../../x.jpg"'
         body += f"--limit\r\n{head}\r\n\r\n".encode() + image + b"\r\n--limit--\r\n"
         kind = "multipart/form-data; boundary=limit"
-        return self.ask("POST", "/v1/score", body, content_type=kind)
+        return self.ask("POST", path, body, content_type=kind)
 
 
 def wait_for(condition: Callable[[], object]) -> None:

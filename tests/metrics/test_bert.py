@@ -108,5 +108,5 @@ def test_bad_options(folder: Path, tmp_path: Path) -> None:
         BertScore.open(str(folder), layer=3)
     with pytest.raises(InputError, match="'moon'"):
         BertScore.open(str(folder), device="moon")
-    with pytest.raises(InputError, match="no text encoder folder"):
+    with pytest.raises(InputError, match="no model folder"):
         BertScore.open(str(tmp_path / "none"))

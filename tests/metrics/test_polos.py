@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections import OrderedDict
@@ -218,7 +219,7 @@ def test_files_that_are_not_polos(
         ("CLIP: 1 tensors", {"clip.text_projection": None}),
         ("text encoder: 0 tensors", {"encoder.model.more": torch.zeros(1)}),
         ("4 layers", {mixed: torch.zeros(1)}),
-        ("24x9 12x24 1x12", {f"{ff}1.weight": torch.zeros(24, 9)}),
+        ("9 features", {f"{ff}1.weight": torch.zeros(24, 9)}),
         ("pool=avg", {"settings": {**SETTINGS, "pool": "avg"}}),
     ):
         assert place in refused(changed)
@@ -227,7 +228,7 @@ def test_files_that_are_not_polos(
         Polos.open(tmp_path / "other.ckpt")
     torch.save({"state_dict": state}, tmp_path / "good.ckpt")
     for folder in (tmp_path / "none", tmp_path):
-        with pytest.raises(InputError, match="text encoder"):
+        with pytest.raises(InputError, match=re.escape(str(folder))):
             Polos.open(tmp_path / "good.ckpt", clip_model=clip, text_model=str(folder))
 
 

@@ -18,7 +18,7 @@ from discode.report import write_captioners, write_report
 from discode.report.disagreement import disagreement
 from tests.helpers.chromium import Tabs, chromium, wait_until
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
-from tests.helpers.reports import HOSTILE, TEXTS, make_custom, run_custom
+from tests.helpers.reports import HOSTILE, TEXTS, explain_custom, make_custom, run_custom
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +38,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """hostile.html has hostile captions, images and bars; large.html has 20,000 items."""
     folder = tmp_path_factory.mktemp("pages")
     log = run_custom(make_custom(folder / "custom"), folder / "run.json")
+    explain_custom(folder / "custom", folder / "run.json")
     write_report(
         folder / "hostile.html", {"run": log}, data=[folder], resamples=100,
         stores=[folder / "run.json.readings.db"], title=HOSTILE[0],
@@ -102,6 +103,7 @@ def test_hostile_captions_are_text(hostile: Report) -> None:
         for _ in range(number):
             page.keyboard.press("j")
         shown = page.locator("#item .headline").inner_text()
+        shown = re.sub(r"\[(\w+) −\d\.\d\d\]", r"\1", shown)  # a marked word
         plain = re.sub(r"[\x00-\x1f\u202e\u2066]", lambda c: f"U+{ord(c[0]):04X}", text)
         assert re.sub(r"\s+", " ", shown) == re.sub(r"\s+", " ", plain)
         assert "reference of 0" in page.locator("#item .references").inner_text()
@@ -138,6 +140,17 @@ def test_an_item_has_its_image_scores_bars_and_flags(hostile: Report, pages: Pat
     assert page.locator("#item svg.chart rect").count() == 22
     page.locator("#item details summary").first.click()
     assert page.locator("#item details tbody tr").count() == 11
+    # Its words were explained, those of other images were not.
+    page.select_option("#metric", "discode")
+    assert "[dog −0.29]" in page.locator("#item .headline").inner_text()
+    assert page.locator("#item .effects li").all_inner_texts()[0] == "[dog] −0.29"
+    assert page.locator("#item .effects li").count() == 3
+    page.select_option("#show", "wrong")
+    assert hostile.count() == "2 of 27 items"
+    page.locator(".row").first.click()
+    shown = page.locator("#item .headline").inner_text()
+    assert shown.startswith('{{[DATA −0.54]}} "[quoted −0.21]" & <!--')
+    page.select_option("#show", "all")
     page.locator(".row").nth(8).click()  # "rejected one"
     assert "rejected" in page.locator("#item .problems").inner_text()
     assert page.locator("#item .verdict .bad").count() == 3

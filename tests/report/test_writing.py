@@ -28,7 +28,7 @@ from discode.report.thumbnails import SIDE, encode_thumbnail, make_thumbnails
 from tests.helpers.command_line import refused, run
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
-from tests.helpers.reports import HOSTILE, TEXTS, make_custom, run_custom
+from tests.helpers.reports import HOSTILE, TEXTS, explain_custom, make_custom, run_custom
 from tests.helpers.samples import png
 
 
@@ -204,6 +204,25 @@ def test_bars_are_shown_only_where_they_give_the_score(folder: Path, tmp_path: P
     assert list(find_bars(pairs, {"discode": own}, stores, complaints.append)) == ["discode"]
     (complaint,) = complaints
     assert "broken.db" in complaint
+
+
+def test_words_are_those_of_the_judge_that_scored(tmp_path: Path) -> None:
+    log = run_custom(make_custom(tmp_path / "custom"), tmp_path / "run.json")
+    pairs = load_benchmark("custom", tmp_path).pairs
+    assert find_bars(pairs, log.results, [_store(tmp_path)])["discode"].explained == {}
+    explain_custom(tmp_path / "custom", tmp_path / "run.json")
+    found = find_bars(pairs, log.results, [_store(tmp_path)])
+    rows = range(len(TEXTS) - 1)  # the last was rejected; of other images no word was read
+    for label in ("raw", "discode"):
+        judge = load(FakeModel(), method=label)
+        own = [judge.explain(pairs[row].image, pairs[row].caption)[0].spans for row in rows]
+        assert [found[label].explained[row].spans for row in rows] == own
+        assert [*found[label].explained] == [*rows]
+    result = log.results["discode"]
+    value = result.value.copy()
+    value[0] += 0.01
+    changed = find_bars(pairs, {"discode": replace(result, value=value)}, [_store(tmp_path)])
+    assert [*changed["discode"].explained] == [*rows[1:]]
 
 
 def test_thumbnails_keep_to_their_budget(tmp_path: Path) -> None:

@@ -51,9 +51,19 @@ def test_scores_are_the_librarys_own(shipped: Path) -> None:
     judge = load("embedded", threads=1)
     captions = ["a close up of a striped cat", "a man rides a bike", "<|im_end|> cat", ""]
     own = judge.score(CAT, captions)
+    explained = judge.explain(CAT, captions)
     smooth = load(judge.backend, method="smoothing").score(CAT, captions)
     with running(judge) as client:
         replies = [client.score(CAT, captions), client.upload(CAT, captions)]
+        path = "/v1/explain"
+        words = [client.score(CAT, captions, path=path), client.upload(CAT, captions, path=path)]
+    for reply in words:
+        assert reply.status == 200, reply
+        signature = {"signature": str(explained[0].signature)}
+        rows = [row | signature for row in reply.json["explanations"]]
+        assert rows == [each.to_dict() for each in explained]
+        assert reply.json["signature"] == signature["signature"]
+        assert reply.json["counts"] == {"failed": 1}
     assert own.distribution is not None
     assert smooth.distribution is not None
     for reply in replies:
@@ -123,6 +133,26 @@ def test_bad_requests_are_refused_in_a_line(
     assert (reply.status, reply.code) == (422, code)
     assert place in reply.json["error"]["message"]
     assert "\n" not in reply.json["error"]["message"]
+
+
+def test_words_are_asked_for_as_scores_are(client: Client) -> None:
+    most = Limits().captions
+    for captions, status in ((["a cat"] * (most // 2), 200), (["a cat"] * (most // 2 + 1), 422)):
+        reply = client.score(CAT, captions, path="/v1/explain")  # two readings each
+        assert reply.status == status
+    assert reply.code == "bad_request"
+    assert "captions" in reply.json["error"]["message"]
+    own = load(FakeModel(), method="raw").explain(CAT, "a cat asleep", ["a tabby"])[0]
+    form = {"path": "/v1/explain", "references": "a tabby", "method": "raw"}
+    answer = client.upload(CAT, ["a cat asleep"], **form).json
+    assert [span["effect"] for span in answer["explanations"][0]["spans"]] == [
+        span.effect for span in own.spans
+    ]
+    assert answer["signature"] == str(own.signature)
+    broken = client.score(b"not an image", "a cat", path="/v1/explain")
+    assert (broken.status, broken.code) == (422, "bad_image")
+    with running(token="secret") as guarded:
+        assert guarded.score(CAT, "a cat", path="/v1/explain").code == "unauthorized"
 
 
 @pytest.mark.parametrize(
@@ -404,10 +434,10 @@ def test_models_health_metrics_and_openapi(client: Client) -> None:
                  "discode_requests_inside 0.0"):  # fmt: skip
         assert line in text.body.decode()
     paths = client.get("/openapi.json").json["paths"]
-    assert set(paths) == {"/v1/score", "/v1/models", "/healthz", "/metrics"}
-    assert set(paths["/v1/score"]["post"]["requestBody"]["content"]) == {
-        "application/json", "multipart/form-data"
-    }  # fmt: skip
+    assert set(paths) == {"/v1/score", "/v1/explain", "/v1/models", "/healthz", "/metrics"}
+    for path in ("/v1/score", "/v1/explain"):
+        content = paths[path]["post"]["requestBody"]["content"]
+        assert set(content) == {"application/json", "multipart/form-data"}
 
 
 def test_one_who_sends_slowly_waits_alone() -> None:

@@ -21,7 +21,7 @@ from tests.helpers.serving import CAT, BusyModel, Client, running
 from discode.serve.batching import Batcher  # isort: skip
 from discode.serve.prometheus import ServiceCounters  # isort: skip
 from discode.serve.requests import ScoreRequest  # isort: skip
-from discode.serve.schema import ScoreAnswer  # isort: skip
+from discode.serve.schema import Answer, ExplainAnswer, ScoreAnswer  # isort: skip
 
 
 CITY, ASTRONAUT = ((demo_path() / f"{name}.jpg").read_bytes() for name in ("city", "astronaut"))
@@ -32,7 +32,7 @@ def test_requests_given_up_leave_the_queue() -> None:
         batcher = Batcher(load(FakeModel()), ServiceCounters())  # never started: a model that hangs
         request = ask(CAT, "a cat")
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(batcher.score(request), 0.05)
+            await asyncio.wait_for(batcher.answer(request), 0.05)
         await batcher.stop()
         return len(batcher._jobs)
 
@@ -41,17 +41,17 @@ def test_requests_given_up_leave_the_queue() -> None:
 
 def score_behind_one(
     model: BusyModel, requests: list[ScoreRequest], batch_size: int = 64
-) -> list[ScoreAnswer | BaseException]:
+) -> list[Answer | BaseException]:
     """Let requests queue while the model is busy with another one; their results."""
 
-    async def run() -> list[ScoreAnswer | BaseException]:
+    async def run() -> list[Answer | BaseException]:
         batcher = Batcher(load(model, batch_size=batch_size), ServiceCounters())
         batcher.start()
         model.free.clear()
-        first = asyncio.create_task(batcher.score(ask(CAT, "the first")))
+        first = asyncio.create_task(batcher.answer(ask(CAT, "the first")))
         while not model.batches:
             await asyncio.sleep(0.01)
-        waiting = [asyncio.create_task(batcher.score(request)) for request in requests]
+        waiting = [asyncio.create_task(batcher.answer(request)) for request in requests]
         while len(batcher._jobs) < len(requests):
             await asyncio.sleep(0.01)
         model.free.set()
@@ -74,11 +74,15 @@ def test_what_waits_for_the_model_is_read_together() -> None:
         for i in range(4)
         for image, word in ((CAT, "cat"), (CITY, "city"))
     ]
-    results = score_behind_one(model, asked)
+    words = ScoreRequest(CAT, ["a cat"], explains=True)
+    *results, explained = score_behind_one(model, [*asked, words])
     assert len(model.batches) == 2
     together = [pair.image == CAT for pair in model.batches[1]]
-    assert len(together) == 2 * (4 + 1)  # "a cat" is read once per image
+    assert len(together) == 2 * (4 + 1) + 1  # "a cat" is read once per image; and "something"
     assert sum(a != b for a, b in pairwise(together)) == 1
+    assert isinstance(explained, ExplainAnswer)
+    (whole,) = load(FakeModel()).explain(CAT, "a cat")
+    assert [span.effect for span in explained.explanations[0].spans] == [whole.spans[0].effect]
     for request, result in zip(asked, results, strict=True):
         assert isinstance(result, ScoreAnswer)
         own = load(FakeModel()).score(request.image, request.captions)

@@ -24,7 +24,7 @@ from tests.helpers.serving import CAT, BusyModel, Client, running, wait_for
 pytestmark = pytest.mark.slow
 
 EVIL = "<img src=x onerror=alert(1)>"
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +240,42 @@ def test_the_shipped_judge_shows_what_is_typical_and_takes_no_references(
         assert facts[:5:2] == ["raw", "smoothing", "discode"]
         assert visit.page.locator("#ranking .chart .after").count() > 0
         assert visit.page.locator("#references").is_disabled()
+        explain_by_keyboard(visit)
         visit.close()
+
+
+def explain_by_keyboard(visit: Visit) -> None:
+    """Show and hide the words of a caption; they stay in the explorer."""
+    page, wrong = visit.page, "a white bird is standing on the beach"
+    (own,) = load("embedded", threads=1).explain(CAT, wrong)
+    assert [span.text for span in own.spans if span.marked] == ["bird"]
+    caption = page.get_by_role("button", name=wrong)
+    before = caption.inner_text()
+    caption.focus()
+    page.keyboard.press("Enter")
+    item = page.locator("#ranking > li", has=page.locator(".effects"))
+    item.wait_for()
+    opened = item.locator(".words")
+    plain = str(own).replace("-", "−")
+    assert opened.inner_text() == plain  # in brackets, so not by colour alone
+    assert "underline" in opened.locator("mark u").evaluate(
+        "word => getComputedStyle(word).textDecorationLine"
+    )
+    shown = [text.replace("−", "-") for text in item.locator(".effects li").all_inner_texts()]
+    names = [f"[{span.text}]" if span.marked else span.text for span in own.spans]
+    effects = zip(names, own.spans, strict=True)
+    assert shown == [f"{name} {span.shown_effect}" for name, span in effects]
+    page.keyboard.press("Space")
+    assert (opened.inner_text(), item.locator(".below").is_visible()) == (before, False)
+    page.set_viewport_size(PHONE["viewport"])
+    opened.click()
+    assert opened.get_attribute("aria-expanded") == "true"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.locator("#explore").click()
+    page.locator(".row", has_text=wrong).click()
+    assert page.locator("#item .headline").inner_text() == plain
+    assert page.locator("#item .effects li").count() == len(own.spans)
 
 
 def test_while_it_works_that_shows_and_it_can_be_taken_back(browser: Any) -> None:
@@ -317,13 +352,13 @@ def test_the_api_page_tells_what_openapi_does(browser: Any, client: Client) -> N
         tabs = Tabs(browser, f"http://127.0.0.1:{client.port}")
         page = tabs.open("/api", **options)
         page.locator("#paths section").first.wait_for()
-        shown = [page.locator("#paths h2 code").nth(i).inner_text() for i in range(4)]
+        shown = [page.locator("#paths h2 code").nth(i).inner_text() for i in range(5)]
         assert shown == list(api["paths"])
         fields = set(page.locator("#paths th code").all_inner_texts())
         body = api["paths"]["/v1/score"]["post"]["requestBody"]["content"]
         assert set(body["application/json"]["schema"]["properties"]) <= fields
         assert {"scores[].probabilities", "signature", "422", "503"} <= fields
-        assert page.get_by_text(", needed").count() == 4  # image and captions, in both forms
+        assert page.get_by_text(", needed").count() == 8  # image and captions, in all four forms
         assert f"127.0.0.1:{client.port}/v1/score" in page.locator("#form-example").inner_text()
         if options:
             assert page.evaluate("document.documentElement.scrollWidth") <= 390

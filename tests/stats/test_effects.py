@@ -8,7 +8,12 @@ import math
 import numpy as np
 import pytest
 
-from discode.stats import MeansPlan, bootstrap_all, paired_bootstrap, paired_effect
+from discode.stats import (
+    MeansPlan,
+    bootstrap_all,
+    paired_effect,
+    resampled_difference,
+)
 from discode.stats.resampling import resample
 
 scipy_stats = pytest.importorskip("scipy.stats", reason="the oracle wants discode-eval[dev]")
@@ -54,7 +59,8 @@ def test_intervals_agree_with_scipy_and_the_paired_bootstrap() -> None:
     def mean_of(values: np.ndarray) -> object:
         return lambda weights: float(np.average(values, weights=weights))
 
-    other = paired_bootstrap(mean_of(a), mean_of(b), range(80), resamples=300, seed=3).difference  # type: ignore[arg-type]  # a function
+    ours, others = (resample(mean_of(values), range(80), 300, 3) for values in (a, b))  # type: ignore[arg-type]  # a function
+    other = resampled_difference(ours, others, range(80), 0.95).difference
     same = bootstrap_all(plan, range(80), resamples=300, seed=3)[2]
     assert (same.low, same.high) == pytest.approx((other.low, other.high))
 
@@ -62,13 +68,13 @@ def test_intervals_agree_with_scipy_and_the_paired_bootstrap() -> None:
 def test_effects() -> None:
     rng = np.random.default_rng(4)
     a, b = rng.integers(0, 10, (2, 50)) / 10
-    effect = paired_effect(a, b)
-    assert effect.above == sum(x > y for x, y in zip(a, b, strict=True)) / 50
-    assert effect.below == sum(x < y for x, y in zip(a, b, strict=True)) / 50
+    above, below, size = paired_effect(a, b)
+    assert above == sum(x > y for x, y in zip(a, b, strict=True)) / 50
+    assert below == sum(x < y for x, y in zip(a, b, strict=True)) / 50
     t = scipy_stats.ttest_rel(a, b).statistic
-    assert effect.standardised == pytest.approx(t / math.sqrt(50))
-    assert paired_effect([1, 2], [1, 2]).standardised == 0
-    assert math.isnan(paired_effect([2, 3], [1, 2]).standardised)
+    assert size == pytest.approx(t / math.sqrt(50))
+    assert paired_effect([1, 2], [1, 2])[2] == 0
+    assert math.isnan(paired_effect([2, 3], [1, 2])[2])
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e5, 1e-13])
@@ -76,11 +82,9 @@ def test_effects() -> None:
 def test_a_constant_difference_has_no_effect_size(step: float, unit: float) -> None:
     x = np.array([0.5 + i / 100 for i in range(20)])
     y = (x + step) * unit
-    effect = paired_effect(x * unit, y)
-    assert math.isnan(effect.standardised)
-    assert (effect.above, effect.below) == ((0, 1) if step > 0 else (1, 0))
+    *shares, size = paired_effect(x * unit, y)
+    assert math.isnan(size)
+    assert tuple(shares) == ((0, 1) if step > 0 else (1, 0))
     y[3] += 1e-6 * unit  # a spread that is small, and there
     apart = x * unit - y
-    assert paired_effect(x * unit, y).standardised == pytest.approx(
-        apart.mean() / apart.std(ddof=1)
-    )
+    assert paired_effect(x * unit, y)[2] == pytest.approx(apart.mean() / apart.std(ddof=1))

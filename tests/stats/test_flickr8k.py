@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from discode.stats import KendallPlan, bootstrap, permutation_test, tie_rate
+from discode.stats import KendallPlan, bootstrap, permutation_tests, tie_rate
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -58,6 +58,6 @@ def test_interval_and_test(fleur: Columns) -> None:
     image, raw, smoothed, human = fleur
     interval = bootstrap(KendallPlan(smoothed, human, variant="c"), image, resamples=500)
     assert interval.high - interval.low == pytest.approx(0.04, abs=0.01)  # about ±2 points
-    done = permutation_test(smoothed, raw, human, clusters=image, resamples=199)
+    done = permutation_tests([smoothed, raw], human, clusters=image, resamples=199)[0, 1]
     assert done.difference == pytest.approx(0.1812, abs=0.0002)
     assert done.p == 1 / 200

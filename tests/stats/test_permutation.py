@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,16 @@ from scipy.stats import kendalltau, rankdata
 
 from discode.stats import (
     KendallPlan,
+    Permutation,
     UndefinedWarning,
-    permutation_test,
     permutation_test_preference,
     permutation_tests,
 )
+
+
+def permutation_test(a: Any, b: Any, human: Any, **options: Any) -> Permutation:
+    return permutation_tests([a, b], human, **options)[0, 1]
+
 
 Sample = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discode.errors import InputError
 from discode.stats import AccuracyPlan, UndefinedWarning, acc23, credit, tie_calibrated
 
 NAN = float("nan")
@@ -66,29 +65,16 @@ def test_acc23_and_calibration_against_brute_force(
         assert epsilon == min(d for d in candidates if brute(human, metric, groups, d) >= best)
 
 
-def test_calibration_of_six_thousand_rows() -> None:
+def test_calibration_of_many_rows() -> None:
     rng = np.random.default_rng(0)
-    human = rng.integers(1, 5, 6000)
-    metric = human + rng.normal(size=6000)
-    value, _ = tie_calibrated(human, metric)
-    assert value > acc23(human, metric)
-    human, metric = human[:1500], metric[:1500]
+    human = rng.integers(1, 5, 1500)
+    metric = human + rng.normal(size=1500)
     value, epsilon = tie_calibrated(human, metric)
     tied = np.abs(metric[:, None] - metric) <= epsilon
     order = np.where(tied, 0, np.sign(metric[:, None] - metric))
     right = (order == np.sign(human[:, None] - human))[np.triu_indices(1500, 1)]
     assert value == pytest.approx(right.mean(), abs=1e-12)
-
-
-def test_bins_and_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(4)
-    human, groups = rng.integers(0, 4, 300), rng.integers(0, 9, 300)
-    metric = np.where(rng.random(300) < 0.9, human + rng.normal(size=300), 50)
-    whole = [tie_calibrated(human, metric), tie_calibrated(human, metric, groups=groups)]
-    monkeypatch.setattr("discode.stats.preference.BINS", 3)
-    monkeypatch.setattr("discode.stats.preference.CHUNK", 7)
-    again = [tie_calibrated(human, metric), tie_calibrated(human, metric, groups=groups)]
-    np.testing.assert_allclose(again, whole, rtol=1e-12)
+    assert value > acc23(human, metric)
 
 
 def test_accuracy_and_its_ties() -> None:
@@ -114,8 +100,7 @@ def test_nothing_to_judge_is_nan_with_a_warning() -> None:
     assert tie_calibrated([1, 2], [NAN, NAN]) == (0, 0)
 
 
-def test_more_differences_than_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("discode.stats.preference.MAX_SORTED", 2)
-    monkeypatch.setattr("discode.stats.preference.BINS", 1)
-    with pytest.raises(InputError, match="3 differences"):
-        tie_calibrated([1, 1, 1], [1, 2, 3])
+def test_too_many_differences_have_no_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("discode.stats.preference.MAX_DIFFERENCES", 2)
+    with pytest.warns(UndefinedWarning):
+        assert math.isnan(tie_calibrated([1, 1, 1], [1, 2, 3])[0])

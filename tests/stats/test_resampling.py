@@ -19,9 +19,16 @@ from discode.stats import (
     UndefinedWarning,
     bootstrap,
     bootstrap_all,
-    paired_bootstrap,
+    resampled_difference,
 )
-from discode.stats.resampling import resample
+from discode.stats.resampling import Comparison, resample
+
+
+def paired_bootstrap(
+    a: Any, b: Any, clusters: Any, resamples: int = 1000, seed: int = 0
+) -> Comparison:
+    ours, theirs = (resample(statistic, clusters, resamples, seed) for statistic in (a, b))
+    return resampled_difference(ours, theirs, clusters, 0.95)
 
 
 def sample(
@@ -91,11 +98,11 @@ def test_draws_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> N
 def test_threads_do_not_matter() -> None:
     code = """
 import numpy as np
-from discode.stats import KendallPlan, bootstrap, permutation_test
+from discode.stats import KendallPlan, bootstrap, permutation_tests
 rng = np.random.default_rng(0)
 y, c = rng.integers(0, 5, 4000), np.arange(4000) % 300
 a, b = y + rng.normal(size=(2, 4000))
-print(bootstrap(KendallPlan(a, y), c), permutation_test(a, b, y, clusters=c))
+print(bootstrap(KendallPlan(a, y), c), permutation_tests([a, b], y, clusters=c))
 """
     outputs = set()
     for threads in ("1", "2"):

@@ -98,17 +98,14 @@ def _of_ratings(
     x, y = value[judgments.pair], judgments.value
     keep = np.isfinite(x) & np.isfinite(y)
     x, y, clusters = x[keep], y[keep], image[judgments.pair][keep]
-    resampled, plan = _resampled(clusters, protocol), KendallPlan(x, y, variant="b")
-    plans = {"tau_b": plan, "tau_c": plan.as_variant("c")}
-    intervals, points = {}, {}
-    if resampled:
-        intervals = {
-            name: bootstrap(plan, clusters, **protocol.bootstrap) for name, plan in plans.items()
-        }
-    else:
-        points = {name: plan(np.ones(len(x), np.int64)) for name, plan in plans.items()}
+    plan = KendallPlan(x, y, variant="b")
+    resampling = protocol.bootstrap if len(x) else protocol.bootstrap | {"resamples": 0}
+    intervals = {
+        name: bootstrap(tau, clusters, **resampling)
+        for name, tau in (("tau_b", plan), ("tau_c", plan.as_variant("c")))
+    }
     scored = value[np.unique(judgments.pair)]
-    points |= {
+    points = {
         "spearman": spearman(x, y),
         "pearson": pearson(x, y),
         "ties": tie_rate(scored[np.isfinite(scored)]),
@@ -132,16 +129,8 @@ def _of_preferences(
     earned = credit(left, right, judgments.chosen, ties=protocol.ties)
     plan, clusters = AccuracyPlan(earned, categories=categories), image[judgments.left]
     points = {"ties": (left == right)[scored].mean(), "failed": (~scored).mean()}
-    if _resampled(clusters, protocol):
-        several = bootstrap_all(plan.by_category, clusters, **protocol.bootstrap)
-        return dict(zip(names, several, strict=True)) | _points(points, protocol)
-    whole = plan.by_category(np.ones(len(judgments), np.int64))
-    return _points(dict(zip(names, whole, strict=True)) | points, protocol)
-
-
-def _resampled(clusters: _Ints, protocol: AgreementProtocol) -> bool:
-    """Whether there is anything to resample: one image alone has no spread."""
-    return protocol.resamples > 0 and len(np.unique(clusters)) > 1
+    several = bootstrap_all(plan.by_category, clusters, **protocol.bootstrap)
+    return dict(zip(names, several, strict=True)) | _points(points, protocol)
 
 
 def _points(values: Mapping[str, float], protocol: AgreementProtocol) -> dict[str, Interval]:

@@ -11,17 +11,15 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.bench.agreement import agreement_statistic, main_measure
+from discode.bench.agreement import AgreementProtocol, agreement_statistic, main_measure
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Ratings
 from discode.errors import InputError, count_of, lookup
 from discode.stats import (
     Comparison,
-    Interval,
     UndefinedWarning,
     credit,
     holm,
-    paired_bootstrap,
     permutation_test_preference,
     permutation_tests,
     resample,
@@ -58,9 +56,9 @@ class Difference:
 
     wins: ClassVar[str] = "is better than"
 
-    def verdict(self, alpha: float = 0.05) -> str:
-        """Return the conclusion in words."""
-        if self.adjusted >= alpha:
+    def verdict(self) -> str:
+        """Return the conclusion in words, at 5 %."""
+        if self.adjusted >= 0.05:
             return f"no difference between {self.a} and {self.b} was shown"
         winner, loser = (self.a, self.b) if self.difference > 0 else (self.b, self.a)
         return f"{winner} {self.wins} {loser}"
@@ -70,7 +68,7 @@ D = TypeVar("D", bound=Difference)
 
 
 def adjust_and_group(
-    rows: Sequence[D], values: Mapping[str, float], alpha: float
+    rows: Sequence[D], values: Mapping[str, float]
 ) -> tuple[tuple[D, ...], tuple[tuple[str, ...], ...]]:
     """Return the differences with Holm's p, and groups that differ by it, the best first.
 
@@ -84,7 +82,7 @@ def adjust_and_group(
         if pair.a in names and pair.b in names:
             i, j = names.index(pair.a), names.index(pair.b)
             matrix[i, j] = matrix[j, i] = pair.adjusted
-    groups = significance_clusters(names, [values[name] for name in names], matrix, alpha=alpha)
+    groups = significance_clusters(names, [values[name] for name in names], matrix)
     return pairs, tuple(map(tuple, groups))
 
 
@@ -100,10 +98,10 @@ class MetricDifference(Difference):
     value_b: float
     p_bootstrap: float
 
-    def verdict(self, alpha: float = 0.05) -> str:
-        """Return the conclusion in words."""
+    def verdict(self) -> str:
+        """Return the conclusion in words, at 5 %."""
         if not np.isnan(self.p):
-            return super().verdict(alpha)
+            return super().verdict()
         values = {self.a: self.value_a, self.b: self.value_b}
         names = " and ".join(name for name, value in values.items() if np.isnan(value))
         return f"undefined: {names}, or people, gave everything the same score"
@@ -133,7 +131,6 @@ def compare_metrics(
     swap: str = "images",
     resamples: int = 1000,
     seed: int = 0,
-    alpha: float = 0.05,
 ) -> MetricComparison:
     """Compare metrics of a run, two or more; without names, all of them.
 
@@ -177,35 +174,25 @@ def compare_metrics(
                     drawn.p,
                 )
             )  # fmt: skip
-    pairs, groups = adjust_and_group(rows, values, alpha)
+    pairs, groups = adjust_and_group(rows, values)
     return MetricComparison(pairs, groups, int((~keep).sum()), silent, len(np.unique(images)))
 
 
-def agreement_difference(
-    log: RunLog,
-    a: str,
-    b: str,
-    *,
-    resamples: int,
-    seed: int,
-    level: float = LEVEL,
-) -> Comparison:
+def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtocol) -> Comparison:
     """Return how much better metric ``a`` agrees with people than ``b``, in percent, and p.
 
-    Interval and p are of the paired bootstrap over images; without ``resamples`` they are NaN. The
+    Interval and p are of the paired bootstrap over images; without resamples they are NaN. The
     measure is the benchmark's own, on the judgments for which both have a score.
     """
     measure = main_measure(log.benchmark, log.judgments)
     keep = _shared_judgments(log, (a, b))
-    ours, theirs = (_statistic(log, name, measure, keep) for name in (a, b))
-    if resamples:
-        drawn = paired_bootstrap(
-            ours, theirs, _images(log)[keep], resamples=resamples, seed=seed, level=level
-        )
-        return replace(drawn, difference=drawn.difference.times(100))
-    ones = np.ones(int(keep.sum()), np.int64)
-    apart = 100 * (ours(ones) - theirs(ones))
-    return Comparison(Interval.point(apart, level), np.nan)
+    images = _images(log)[keep]
+    ours, theirs = (
+        resample(_statistic(log, name, measure, keep), images, protocol.resamples, protocol.seed)
+        for name in (a, b)
+    )
+    drawn = resampled_difference(ours, theirs, images, protocol.level)
+    return replace(drawn, difference=drawn.difference.times(100))
 
 
 def _shared_judgments(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:

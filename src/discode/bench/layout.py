@@ -52,11 +52,16 @@ def write_table(table: CellTable, form: str = "text") -> str:
     return lookup(TABLE_FORMATS, form, "format")(table)
 
 
+def _rounded(value: float, digits: int) -> str:
+    """Return a number with so many decimals; what rounds to zero has no sign."""
+    return f"{round(value, digits) + 0.0:.{digits}f}"  # -0.0 + 0.0 is 0.0
+
+
 def _shown(value: TableValue, digits: int) -> str:
     if isinstance(value, Interval):
-        return f"{value.value:.{digits}f}" if not math.isnan(value.value) else "undefined"
+        return _rounded(value.value, digits) if not math.isnan(value.value) else "undefined"
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.{digits}f}"
+        return "" if math.isnan(value) else _rounded(value, digits)
     return "" if value is None else str(value)
 
 
@@ -64,8 +69,8 @@ def _bounds(value: TableValue, digits: int) -> str:
     if not isinstance(value, Interval) or math.isnan(value.low):
         return ""
     digits = max(1, digits - 1)
-    between = "–" if value.low >= 0 else " to "  # "-5.7–-3.1" cannot be read
-    return f"{value.low:.{digits}f}{between}{value.high:.{digits}f}"
+    low, high = (_rounded(bound, digits) for bound in (value.low, value.high))
+    return f"{low}{' to ' if low.startswith('-') else '–'}{high}"  # "-5.7–-3.1" cannot be read
 
 
 def _texts(table: CellTable) -> list[list[str]]:
@@ -100,15 +105,11 @@ def _titles(columns: Sequence[ColumnTitle]) -> tuple[list[str], list[str]]:
     return first, [title for _, title in pairs]
 
 
-def _spans(columns: Sequence[ColumnTitle]) -> list[tuple[int, int]]:
+def _spans(columns: Sequence[ColumnTitle], first: Sequence[str]) -> list[tuple[int, int]]:
     """Return where columns that stand under one title begin and end; others are alone."""
-    above = ["" if isinstance(title, str) else title[0] for title in columns]
-    starts = [
-        number
-        for number, title in enumerate(above)
-        if number == 0 or not title or title != above[number - 1]
-    ]
-    return list(zip(starts, [*starts[1:], len(above)], strict=True))
+    alone = (isinstance(title, str) or not title[0] for title in columns)
+    starts = [n for n, own in enumerate(alone) if own or first[n]]
+    return list(zip(starts, [*starts[1:], len(columns)], strict=True))
 
 
 def _text(table: CellTable) -> str:
@@ -119,7 +120,7 @@ def _text(table: CellTable) -> str:
     wide = [max(map(len, [second[0], *names]))]
     for number, head in enumerate(second[1:], 1):
         wide.append(max(len(head), 6, *(len(row[number]) for row in rows)))
-    spans = _spans(table.columns)
+    spans = _spans(table.columns, first)
     for start, end in spans:
         room = sum(wide[start:end]) + 2 * (end - start - 1)
         wide[end - 1] += max(0, len(first[start]) - room)

@@ -34,14 +34,10 @@ FORMAT, VERSION = "discode-run", 2
 class MetricResult:
     """A metric on a benchmark.
 
-    Attributes:
-        metric_signature: The metric's signature before it scored, which a repeated run compares.
-        signature: The scores' signature, with the benchmark's options and the ties.
-        value: (P,) one score per pair, NaN where there is none.
-        errors: Pair number to the reason for its NaN.
-        counts: How many pairs have each flag.
-        seconds: How long scoring took.
-        measures: Name to value and interval, as shares and not in percent.
+    ``metric_signature`` is the metric's before it scored, which a repeated run compares,
+    ``signature`` the scores', with the benchmark's options and the ties. ``value`` (P,) is NaN
+    where ``errors`` has the reason by the pair's number, ``counts`` says how many pairs have each
+    flag, and ``measures`` are shares, not percent.
     """
 
     metric_signature: Signature
@@ -157,8 +153,6 @@ class RunLog:
         pairs, judged = len(self.ids), self.judgments
         if len(self.image) != pairs:
             raise ValueError(f"{len(self.image)} images for {pairs} pairs")
-        if len({len(column) for column in vars(judged).values()}) != 1:
-            raise ValueError("judgments of different lengths")
         pointers = [judged.pair] if isinstance(judged, Ratings) else [judged.left, judged.right]
         if any(len(p) and not 0 <= p.min() <= p.max() < pairs for p in pointers):
             raise ValueError("judgments of pairs that are not there")
@@ -200,13 +194,12 @@ def _from_json(row: Mapping[str, Any], pairs: int, level: float) -> MetricResult
 
 
 def _judgments(columns: Mapping[str, Any]) -> Ratings | Preferences:
+    def rows(*names: str) -> list[Any]:
+        return list(zip(*(columns[name] for name in names), strict=True))
+
     if "value" in columns:
-        return Ratings(
-            np.array(columns["pair"], np.int64), np.array(columns["value"], np.float64),
-            np.array(columns["rater"], np.int64),
-        )  # fmt: skip
-    left, right, chosen = (np.array(columns[n], np.int64) for n in ("left", "right", "chosen"))
-    return Preferences(left, right, chosen, tuple(columns["category"]))
+        return Ratings.of(rows("pair", "value", "rater"))
+    return Preferences.of(rows("left", "right", "chosen", "category"))
 
 
 def _interval(numbers: Any, level: float) -> Interval:

@@ -62,8 +62,8 @@ class JoinedScores:
         images: What the images are joined by.
         value: (S, N) the mean score of each system's captions; NaN where it has none.
         present: (S, N) whether the system's file has the image.
-        rows: How many rows each file has, and
-        failed: how many of them have no score.
+        rows: How many rows each file has.
+        failed: How many of them have no score.
         by: "image" or "id": what joined them.
         signatures: How the scores were made; nothing where the files do not say.
         items: The rows of each system, by image.
@@ -100,8 +100,8 @@ class SystemMean:
 class SystemDifference(Difference):
     """System ``a`` against ``b``, in points of the scale.
 
-    ``p`` is the permutation test's; ``above``, ``below`` and ``standardised`` are those of
-    :class:`~discode.stats.PairedEffect`.
+    ``p`` is the permutation test's; ``above``, ``below`` and ``standardised`` are what
+    :func:`~discode.stats.paired_effect` returns.
     """
 
     above: float
@@ -231,12 +231,7 @@ def _mean(rows: Sequence[SystemRow]) -> float:
 
 
 def compare_systems(
-    joined: JoinedScores,
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    level: float = 0.95,
-    alpha: float = 0.05,
+    joined: JoinedScores, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> SystemComparison:
     """Compare systems on the images for which all of them have a score.
 
@@ -258,21 +253,18 @@ def compare_systems(
     apart = np.array([value[i] - value[j] for i, j in places])
     plan = MeansPlan(np.concatenate([value, apart]).T)
     images = np.arange(value.shape[1])
-    drawn = bootstrap_all(plan, images, resamples=resamples, seed=seed, level=level)
+    drawn = bootstrap_all(plan, images, resamples=resamples, seed=seed)
     rows = []
     for (i, j), interval in zip(places, drawn[len(names) :], strict=True):
         p = permutation_test_preference(value[i], value[j], resamples=resamples, seed=seed).p
-        effect = paired_effect(value[i], value[j])
         rows.append(
             SystemDifference(
                 names[i], names[j], interval.value, interval.low, interval.high, p, p,
-                effect.above, effect.below, effect.standardised,
+                *paired_effect(value[i], value[j]),
             )
         )  # fmt: skip
     means = dict(zip(names, drawn, strict=False))
-    pairs, groups = adjust_and_group(
-        rows, {name: mean.value for name, mean in means.items()}, alpha
-    )
+    pairs, groups = adjust_and_group(rows, {name: mean.value for name, mean in means.items()})
     rank = {name: number for number, group in enumerate(groups, start=1) for name in group}
     systems = [
         SystemMean(name, mean.value, mean.low, mean.high, rank[name])

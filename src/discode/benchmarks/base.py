@@ -81,14 +81,9 @@ class Preferences:
 class Benchmark:
     """Pairs (P), each of which is scored once, and judgments that point at them.
 
-    Attributes:
-        name: Its name in the table of benchmarks.
-        options: The options it was loaded with, for signatures.
-        pairs: P pairs, all different.
-        judgments: What people said about them.
-        image: (P,) the number of each pair's image; the bootstrap resamples images.
-        checksums: The SHA-256 of each file that was read, by name.
-        notes: What was dropped, and what is missing.
+    ``options`` are those it was loaded with, ``image`` (P,) is the number of each pair's image (the
+    bootstrap resamples images), ``checksums`` has the SHA-256 of each file that was read, and
+    ``notes`` say what was dropped and what is missing.
     """
 
     name: str
@@ -171,22 +166,16 @@ class BenchmarkRow:
 
     Nothing is downloaded: the row says what to fetch, and errors are made of it.
 
+    ``name`` is what commands call it, ``title`` what tables do.
+
     Attributes:
-        name: What commands call it.
-        title: What tables call it.
-        about: What it is, in a few words.
         load: From the benchmark's own folder (or file) and the value of every option to the
             benchmark.
-        source: Where to get it.
-        licence: Under which terms.
-        citation: Whom to cite.
         help: How to get it, step by step, where ``source`` is not enough.
         forms: The sets of files it can be read from, tried in order.
-        files: What is known about each file.
         optional: Files that are used where they are present.
         folders: Names its folder goes by.
         image_folders: Where its images may be, below its folder.
-        options: The choices of its protocol.
         categories: The categories of its preferences in the order of tables; others follow.
         main_tau: Which Kendall's τ of its ratings metrics are compared by: "tau_b" or "tau_c".
         published_column: The column of its numbers in the paper's tables (``published.csv``), from

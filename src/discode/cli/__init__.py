@@ -23,6 +23,7 @@ from discode.cli import (
     explain,
     lists,
     paper,
+    probe,
     prompts,
     report,
     score,
@@ -94,6 +95,7 @@ app.command("scales")(lists.scales)
 app.command("models")(lists.models)
 app.command("prompts")(prompts.prompts)
 app.add_typer(bench.app, name="bench")
+app.add_typer(probe.app, name="probe")
 app.add_typer(store.app, name="store")
 
 

@@ -236,10 +236,7 @@ def _run_all(
         try:
             reasons = _run(each, labels, factory, protocol, log, path, logs)
         except StoppedError as error:
-            readings = factory.judge.store
-            where = "nothing was kept: give --output or --store"
-            if readings is not None:
-                where = f"readings are kept in {readings.path}: run again to go on"
+            where = output.where_kept(factory.judge.store)
             stopped = f"stopped at {each.name}: {error.reason}; {where}"
             break
         for problem in reasons.items():

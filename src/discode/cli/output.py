@@ -260,6 +260,13 @@ def store_beside(out: Path) -> Path:
     return out / "readings.db" if out.is_dir() else out.with_name(f"{out.name}.readings.db")
 
 
+def where_kept(store: ReadingStore | None) -> str:
+    """Say, of a run that a model's limits stopped, whether the next one goes on from there."""
+    if store is None:
+        return "nothing was kept: give --output or --store"
+    return f"readings are kept in {store.path}: run again to go on"
+
+
 def check_output(
     path: Path | None, *inputs: Path | None, show: bool = False, as_json: bool = False
 ) -> None:

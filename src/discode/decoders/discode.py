@@ -159,7 +159,7 @@ class Discode(DistributionDecoder):
             logq.T[:, raw],
             prior=prior[raw],
             log_tau=log_tau[raw],
-            order=self.order,
+            order=self.order or 0.0,
         )
 
     def _tables(self, seen: Alternatives) -> tuple[Floats, Floats, Floats]:
@@ -205,7 +205,7 @@ class Discode(DistributionDecoder):
                     torch, log_z, q, tensor(alpha[s]), tensor(np.exp(log_tau[s]))
                 )
             else:
-                value = divergences.divergence(self.divergence, torch, log_z, q, self.order)
+                value = divergences.divergence(self.divergence, torch, log_z, q, self.order or 0.0)
             if self.cross_entropy:
                 value = value - (log_z.exp() * tensor(logp[rows])).sum(-1)
             return value

@@ -46,8 +46,8 @@ def weighted_kl(xp: Any, logz: Any, logq: Any, alpha: Any, tau: Any) -> Any:
     return -(1 - alpha) * (z * logq).sum(-1) + tau * (z * logz).sum(-1)
 
 
-def divergence(name: str, xp: Any, logz: Any, logq: Any, order: float | None) -> Any:
-    """D(z || q) over the last axis, for every divergence that has no α."""
+def divergence(name: str, xp: Any, logz: Any, logq: Any, order: float) -> Any:
+    """D(z || q) over the last axis, for every divergence that has no α; few have an order."""
     z = xp.exp(logz)
     if name == "kl":
         return 0.5 * (z * (logz - logq)).sum(-1)
@@ -55,21 +55,15 @@ def divergence(name: str, xp: Any, logz: Any, logq: Any, order: float | None) ->
         logm = xp.logaddexp(logz, logq) - np.log(2.0)
         return 0.5 * (z * (logz - logm) + xp.exp(logq) * (logq - logm)).sum(-1)
     if name == "beta":
-        b = order_of(name, order)
+        b = order
         return (
             xp.exp(b * logz) / (b * (b - 1))
             + xp.exp(b * logq) / b
             - xp.exp((b - 1) * logq) * z / (b - 1)
         ).sum(-1)
     if name == "renyi":
-        a = order_of(name, order)
-        return xp.log(xp.exp(a * logz + (1 - a) * logq).sum(-1)) / (a - 1)
+        return xp.log(xp.exp(order * logz + (1 - order) * logq).sum(-1)) / (order - 1)
     return 0.0 * z.sum(-1)
-
-
-def order_of(name: str, order: float | None) -> float:
-    """Return the order given, or the default of a divergence that has one."""
-    return DEFAULT_ORDER[name] if order is None else order
 
 
 def exact(
@@ -79,7 +73,7 @@ def exact(
     *,
     prior: Floats,
     log_tau: Floats,
-    order: float | None,
+    order: float,
 ) -> Floats:
     """Minimise H(p, L) + D(p || q) over the simplex, to rounding.
 
@@ -109,7 +103,7 @@ def exact(
             )
             p = q / np.expm1(2 * (delta + gap))
         elif name == "beta":
-            e = order_of(name, order) - 1
+            e = order - 1
             # D' = (p^e - q^e)/e, hence p_k = (t^e + e·a_k)^(1/e) where t = max p, a_k <= 0.
             a = q**e / e - gap
             a = a - a.max(axis=0)
@@ -118,8 +112,7 @@ def exact(
                 return np.asarray(np.maximum(t**e + e * a, 0.0) ** (1 / e))
 
             p = beta(_bisect(lambda t: total(beta(t)), ones / k, ones))
-        elif name == "renyi":
-            order = order_of(name, order)
+        else:
             c = 1 / (1 - order)
             # p ∝ q·u^-c with u = δ + gap, and E_p[u] = a/(1-a).
             target = order * c
@@ -132,9 +125,6 @@ def exact(
             delta = _bisect(mean, high * 1e-9, high, target=target)
             p = q * (delta + gap) ** -c
             p = p / total(p)
-        else:
-            p = (gap == 0).astype(np.float64)
-            p[1:] *= np.cumsum(p, axis=0)[:-1] == 0  # the first of equals: the raw answer
     return np.asarray(p)
 
 

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 
 KINDS = ("subject", "noun", "person", "modifier", "adjective", "number", "verb")
@@ -70,7 +70,7 @@ def find_spans(caption: str) -> list[Span]:
     >>> [(span.kind, span.variant) for span in find_spans("a red horse sitting")]
     [('adjective', 'a horse sitting'), ('subject', 'something sitting'), ('verb', 'a red horse')]
     """
-    words = _Words(caption)
+    words = CaptionWords(caption)
     spans: list[Span] = []
     nouns = 0
     for i, kind in enumerate(words.classes):
@@ -114,23 +114,27 @@ def _is_plural(noun: str) -> bool:
     return _is_a(noun, "people", "plural") or (ends and not _is_a(noun, "singular"))
 
 
-class _Words:
+class CaptionWords:
     """The words of a caption in lower case with their classes, and captions with others instead."""
 
     def __init__(self, caption: str) -> None:
         self.caption = caption
         self.tokens = list(_TOKEN.finditer(caption))
         self.texts = [token[0].lower() for token in self.tokens]
-        self.classes = [""]
-        for i in range(1, len(self.texts)):
-            self.classes.append(self._class(i))
 
-    def _class(self, i: int) -> str:
-        """Return the class of a word, "" of what is none; those before it have theirs already."""
+    @cached_property
+    def classes(self) -> list[str]:
+        """The classes of all words, "" of what is none."""
+        classes = [""]
+        for i in range(1, len(self.texts)):
+            classes.append(self._class(i, classes[-1]))
+        return classes
+
+    def _class(self, i: int, before: str) -> str:
+        """Return the class of a word, by that of the one before it."""
         if not self.texts[i][:1].isalnum():
             return ""
         last, word, following = self.texts[i - 1 : i + 2]
-        before = self.classes[i - 1]
         for name in _CLOSED:
             if _is_a(word, name):
                 return name

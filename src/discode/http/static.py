@@ -9,8 +9,8 @@ from pathlib import Path
 
 ICON = Path(__file__).parent / "icon.svg"
 """The icon of both applications."""
-DISTRIBUTION = Path(__file__).parent / "distribution.js"
-"""The bars of a distribution before and after decoding, for the service and for reports."""
+SHARED = tuple(Path(__file__).parent / name for name in ("distribution.js", "explained.js"))
+"""Scripts of the service and of reports: bars of a distribution, captions with marked words."""
 _CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",

@@ -108,7 +108,7 @@ class BertScore(PairMetric):
 
         Without a ``layer`` it is bert-score's choice for models it knows, else the last.
         """
-        model, tokenizer = load_encoder(name, "text encoder", _pick, device)
+        model, tokenizer = load_encoder(name, _pick, device)
         if layer is None:
             layer = LAYERS.get(name, int(model.config.num_hidden_layers))
         revision = revision_of(name, model)

@@ -10,7 +10,6 @@ the same layout.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import ImageError, InputError, require
+from discode.files import sha256
 from discode.images import image_digest, open_image
 from discode.metrics import encoders
 from discode.metrics.base import PairMetric, RowScores
@@ -90,13 +90,13 @@ class ClipEncoder:
         transformers. With ``low_rank`` it is a file of PAC-S++: OpenAI's names, and low-rank
         updates to be added (:func:`~discode.metrics.clip_weights.merge_low_rank`).
         """
-        model, tokenizer, processor = load_encoder(name, "CLIP model", _pick, device)
+        model, tokenizer, processor = load_encoder(name, _pick, device)
         revision = revision_of(name, model)
         if weights is not None:
             path = Path(weights)
             state = _read_clip(path, low_rank)
             replace_weights(model, rename_openai_weights(state), path.name, "CLIP")
-            revision += "+" + hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+            revision += "+" + sha256(path)[:8]
         return cls(model, tokenizer, processor, shown_name(name), revision, unit)
 
     def texts(self, texts: Sequence[str]) -> tuple[Floats, NDArray[np.bool_]]:

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from discode.backends.local import hub
 from discode.backends.local.load import (
     check_folder,
+    check_name,
+    choose_device_and_dtype,
     folder_digest,
+    in_one_line,
     quiet_hub,
-    short_message,
 )
-from discode.errors import InputError, require
+from discode.errors import require
 
 BATCH = 64
 """Texts or images that an encoder gets at a time."""
@@ -20,7 +23,6 @@ BATCH = 64
 
 def load_encoder(
     name: str,
-    kind: str,
     pick: Callable[[Any, str], tuple[Any, ...]],
     device: str | None,
     *,
@@ -28,30 +30,19 @@ def load_encoder(
 ) -> tuple[Any, ...]:
     """Return what ``pick(transformers, name)`` loads, with the model first and on ``device``.
 
-    ``name`` is a hub name or a folder, errors call it ``kind``. The folder has .safetensors, or any
-    files where ``pick`` takes no weights from it.
+    ``name`` is a hub name or a folder, which has .safetensors, or any files where ``pick`` takes no
+    weights from it.
     """
-    torch, transformers = require("torch", "hf"), require("transformers", "hf")
-    folder = Path(name)
-    if not name or (not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")))):
-        raise InputError(f"no {kind} folder at {name!r}")
-    if folder.is_dir() and with_weights:
-        check_folder(folder, trust_remote_code=False)
-    try:
-        with quiet_hub():
-            model, *rest = pick(transformers, name)
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        raise InputError(
-            f"cannot load the {kind} {name}: {short_message(error)}; give a folder that has it"
-        ) from error
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        return (model.to(device).eval().requires_grad_(False), *rest)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {device!r} cannot be used here: {short_message(error)}") from None
+    transformers = require("transformers", "hf")
+    device, _ = choose_device_and_dtype(device, "float32")
+    check_name(name, None)
+    if not Path(name).is_dir():
+        hub.must_use_cache(name, None)  # raises where it can be had from nowhere
+    elif with_weights:
+        check_folder(Path(name), trust_remote_code=False)
+    with in_one_line(name), quiet_hub():
+        model, *rest = pick(transformers, name)
+    return (model.to(device).eval().requires_grad_(False), *rest)
 
 
 def revision_of(name: str, model: Any) -> str:

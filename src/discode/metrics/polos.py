@@ -20,10 +20,8 @@ have tiny checkpoints in it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import InputError, require
+from discode.files import sha256
 from discode.metrics import encoders
 from discode.metrics.base import PairMetric, RowScores
 from discode.metrics.clip import CLIP_PROMPT, DEFAULT_CLIP, ClipEncoder
@@ -115,20 +114,6 @@ class PolosHead:
         )
         return cls(take("scalar_mix.gamma") * weights / weights.sum(), network)
 
-    def check_sizes(self, layers: int, width: int, shown: str) -> None:
-        """Raise unless the head takes x of ``width`` numbers and mixes ``layers`` layers."""
-        if len(self.mixture) != layers:
-            raise InputError(
-                f"{shown} mixes {len(self.mixture)} layers, and this text encoder has {layers}"
-            )
-        sizes = [(width, width), *(weight.shape for weight, _ in self.layers)]
-        fits = all(below[0] == above[1] for below, above in pairwise(sizes))
-        if not fits or sizes[-1][0] != 1:
-            raise InputError(
-                f"{shown} has a network of {' '.join(f'{o}x{i}' for o, i in sizes[1:])}, which "
-                f"does not go from the {width} features of these encoders to one score"
-            )
-
     def __call__(self, features: Floats) -> Floats:
         """Return the scores (N,) of features (N, I)."""
         for weight, bias in self.layers[:-1]:
@@ -140,14 +125,10 @@ class PolosHead:
 
 @dataclass(frozen=True, eq=False)
 class Polos(PairMetric):
-    """Polos of captions against an image and references.
+    """Polos of captions against an image and references; :meth:`open` loads its parts.
 
-    Attributes:
-        clip: The CLIP of the checkpoint, with vectors as the model gives them.
-        text_model, tokenizer: The RoBERTa of the checkpoint; :meth:`open` loads all of them.
-        text_name: Its name.
-        head: What was learnt besides.
-        revision: A digest of the checkpoint.
+    ``clip`` gives vectors as the model does, ``text_model`` is the RoBERTa of the checkpoint,
+    ``head`` what was learnt besides, ``revision`` a digest of the checkpoint.
     """
 
     clip: ClipEncoder
@@ -184,13 +165,16 @@ class Polos(PairMetric):
         head = PolosHead.from_weights(state, path.name)
         clip = ClipEncoder.open(clip_model, device=device, unit=False)
         replace_weights(clip.model, rename_openai_weights(_part(state, "clip.")), path.name, "CLIP")
-        encoder, tokenizer = load_encoder(
-            text_model, "text encoder", _pick, device, with_weights=False
-        )
+        encoder, tokenizer = load_encoder(text_model, _pick, device, with_weights=False)
         replace_weights(encoder, _part(state, "encoder.model."), path.name, "text encoder")
         width = 4 * encoder.config.hidden_size + 6 * clip.model.config.projection_dim
-        head.check_sizes(encoder.config.num_hidden_layers + 1, width, path.name)
-        revision = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+        sizes = encoder.config.num_hidden_layers + 1, width
+        if (stored := (len(head.mixture), head.layers[0][0].shape[1])) != sizes:
+            raise InputError(
+                f"{path.name} mixes {stored[0]} layers and scores {stored[1]} features; these "
+                f"encoders have {sizes[0]} and {sizes[1]}"
+            )
+        revision = sha256(path)[:8]
         return cls(clip, encoder, tokenizer, shown_name(text_model), head, revision)
 
     @property

@@ -161,14 +161,9 @@ def find_metric(spec: str) -> tuple[MetricRow, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A metric.
+    """A metric, what it needs of a pair, and what may be chosen after its name and a colon.
 
-    Attributes:
-        name: What commands call it.
-        about: What it is.
-        needs: What it needs of a pair.
-        make: Makes it from a factory, its name, and the value of every option by keyword.
-        options: What may be chosen about it, after its name and a colon.
+    ``make`` makes it from a factory, its name, and the value of every option by keyword.
     """
 
     name: str

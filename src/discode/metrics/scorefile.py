@@ -8,7 +8,6 @@ the pair's.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
@@ -18,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discode.errors import InputError
-from discode.files import csv_text, read_rows
-from discode.metrics.base import make_scores, report_progress
+from discode.files import csv_text, read_rows, sha256
+from discode.metrics.base import PairMetric, RowScores
 from discode.pairs import ImageIndex, Pair
-from discode.scores import Progress, Scores
 from discode.signature import Signature
 
 _SHOWN = 3
 
 
-class ScoreFile:
+class ScoreFile(PairMetric):
     """Scores from ``PATH`` or ``PATH#column``, joined by id, or by image and caption.
 
     A pair that the file lacks is NaN; a warning on the logger ``discode`` says how many there are,
@@ -52,18 +51,12 @@ class ScoreFile:
     @cached_property
     def signature(self) -> Signature:
         """The file's name and column, and a digest of its content."""
-        digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]
+        digest = sha256(self.path)[:8]
         return Signature.of(
             metric="scorefile", file=self.path.name, column=self.column, digest=digest
         )
 
-    def score_pairs(
-        self,
-        pairs: Sequence[Pair],
-        *,
-        repeats: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> Scores:
+    def score_rows(self, pairs: Sequence[Pair], repeats: NDArray[np.int64]) -> RowScores:
         """Return the file's score of each of N pairs."""
         by_id = any(pair.id and ("id", pair.id) in self.rows for pair in pairs)
         keys = [("id", pair.id) if by_id else _image_key(pair) for pair in pairs]
@@ -87,8 +80,7 @@ class ScoreFile:
         kind = "id" if by_id else "image"
         joined = {rows[key][2] for key in keys if key in rows}
         self._check_coverage(pairs, [key for key in keys if key not in rows], joined, kind)
-        report_progress(progress, len(pairs))
-        return make_scores(value, errors, self.signature)
+        return RowScores(value, errors)
 
     def _by_image(self, pairs: Sequence[Pair]) -> dict[tuple[str, ...], _Row]:
         """Return the rows of images by the paths that the pairs have for them."""
@@ -108,7 +100,7 @@ class ScoreFile:
         joined: set[str],
         kind: str,
     ) -> None:
-        if pairs and len(missing) == len(pairs):
+        if len(missing) == len(pairs):
             raise InputError(
                 f"{self.path.name} has none of the {len(pairs)} pairs (looked for "
                 f"{_shown(missing[0])}); its rows need 'id', or 'image' and 'caption', an image "

@@ -83,19 +83,10 @@ class Study:
     options: tuple[Option, ...] = ()
 
 
-@dataclass(frozen=True)
-class StudyRuns:
-    """Logs by name, what failed and what was left out (:class:`StudyResult`), with reasons."""
-
-    logs: Mapping[str, RunLog]
-    problems: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
-
-
 def run_methods(
     setup: StudySetup, methods: Sequence[str], scales: Sequence[str | None] = (None,)
-) -> StudyRuns:
-    """Score every benchmark with every judge and method; nothing is scored or asked twice.
+) -> StudyResult:
+    """Score every benchmark with every judge and method, without tables; nothing is asked twice.
 
     Results that runs in ``setup`` have of the same pairs and the same model are taken from there.
     Readings that a judge's store has are decoded, and only the rest is asked for. Logs of
@@ -146,7 +137,7 @@ def _concluded(
     logs: Mapping[str, RunLog],
     labels: Mapping[tuple[bool, str, str], Sequence[str]],
     left_out: Iterable[str],
-) -> StudyRuns:
+) -> StudyResult:
     """Return the runs with a line for each reason of what they lack, or raise if there are none."""
     lines = {
         key: f"{key[1]}, {', '.join(sorted({*of})[:3])}{' ...' * (len({*of}) > 3)}: {key[2]}"
@@ -159,7 +150,8 @@ def _concluded(
         kind = BackendError if failed else InputError
         raise kind(f"nothing could be scored: {'; '.join(lines.values())}")
     lacking = (line for (lack, *_), line in lines.items() if lack)
-    return StudyRuns(dict(logs), failed, tuple(dict.fromkeys([*left_out, *lacking])))
+    missing = tuple(dict.fromkeys([*left_out, *lacking]))
+    return StudyResult({}, logs=dict(logs), problems=failed, left_out=missing)
 
 
 def is_lack(error: DiscodeError) -> bool:

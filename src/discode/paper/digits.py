@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.bench.agreement import AgreementProtocol
+from discode.bench.figures import BEFORE, BLUE, INK, RED, empty_figure, save_figure
 from discode.bench.layout import CellTable, TableValue
 from discode.decoders import get_decoder
 from discode.decoders.base import Floats
 from discode.errors import InputError
 from discode.paper.base import Study, StudyResult, StudySetup
-from discode.paper.drawing import BEFORE, BLUE, INK, RED, empty_figure, save_figure
 from discode.readings import Readings
 from discode.stats import Interval, bootstrap_all
 
@@ -112,13 +112,7 @@ def count_digits(
     def means(weights: NDArray[np.int64]) -> Floats:
         return np.asarray(weights @ columns / weights.sum())
 
-    if protocol.resamples and len(np.unique(clusters)) > 1:
-        several = bootstrap_all(
-            means, clusters, resamples=protocol.resamples, seed=protocol.seed, level=protocol.level
-        )
-    else:
-        whole = means(np.ones(len(p), np.int64)).tolist()
-        several = [Interval(value, np.nan, np.nan, protocol.level) for value in whole]
+    several = bootstrap_all(means, clusters, **protocol.bootstrap)
     counts = one_hot.sum(axis=0).astype(np.int64)
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: no pair has that answer
         profile, excess = (one_hot.T @ part / counts[:, None] for part in (p, above))

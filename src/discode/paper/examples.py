@@ -27,6 +27,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discode.bench.figures import (
+    BEFORE,
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    PALE,
+    RED,
+    empty_figure,
+    save_figure,
+)
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Benchmark, Ratings
@@ -39,17 +50,6 @@ from discode.metrics.judge_metric import JudgeMetric
 from discode.metrics.registry import asks_judge
 from discode.options import TEXT, Numbers, Option
 from discode.paper.base import Study, StudyResult, StudySetup, run_methods
-from discode.paper.drawing import (
-    BEFORE,
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    PALE,
-    RED,
-    empty_figure,
-    save_figure,
-)
 
 CLEAR = 0.25
 """People clearly prefer a caption whose mean rating is this share of the ratings' range higher."""

@@ -19,43 +19,34 @@ from discode.scales import UNIT
 class Architecture:
     """A LLaVA-NeXT or a Qwen2-VL: its language model's shapes and its vision tower."""
 
-    width: int
-    layers: int
-    heads: int
-    kv_heads: int
-    feed: int
-    vocabulary: int
+    text: tuple[int, ...]
+    """The values of ``_TEXT``."""
     vision: dict[str, int]
     family: str = "llama"
     """vicuna: the prompt ends in "ASSISTANT:", so that answers may begin with a space. qwen2-vl:
     tokens have three positions, and their number depends on the size of the image."""
 
 
+_TEXT = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "intermediate_size", "vocab_size",
+)  # fmt: skip
 _VISION = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "image_size",
     "projection_dim", "patch_size",
 )  # fmt: skip
 _CLIP = dict(zip(_VISION, (1024, 4096, 24, 16, 336, 768, 14), strict=True))
 _SMALL = dict(zip(_VISION, (64, 128, 2, 2, 56, 64, 14), strict=True))
+_QWEN = {"embed_dim": 1280, "depth": 32, "num_heads": 16}
+_SMALL_QWEN = {"embed_dim": 64, "depth": 2, "num_heads": 2}
 ARCHITECTURES = {
-    "llava-next-8b": Architecture(4096, 32, 32, 8, 14336, 128320, _CLIP),
-    "llava-next-13b": Architecture(5120, 40, 40, 40, 13824, 32064, _CLIP, "vicuna"),
-    "llava-next-34b": Architecture(7168, 60, 56, 8, 20480, 64064, _CLIP),
-    "llava-next-72b": Architecture(8192, 80, 64, 64, 24576, 152064, _CLIP),
-    "qwen2-vl-7b": Architecture(
-        3584,
-        28,
-        28,
-        4,
-        18944,
-        152064,
-        {"embed_dim": 1280, "depth": 32, "num_heads": 16},
-        "qwen2-vl",
-    ),
-    "tiny": Architecture(128, 4, 4, 2, 256, 4096, _SMALL),
-    "tiny-qwen2-vl": Architecture(
-        128, 4, 4, 2, 256, 4096, {"embed_dim": 64, "depth": 2, "num_heads": 2}, "qwen2-vl"
-    ),
+    "llava-next-8b": Architecture((4096, 32, 32, 8, 14336, 128320), _CLIP),
+    "llava-next-13b": Architecture((5120, 40, 40, 40, 13824, 32064), _CLIP, "vicuna"),
+    "llava-next-34b": Architecture((7168, 60, 56, 8, 20480, 64064), _CLIP),
+    "llava-next-72b": Architecture((8192, 80, 64, 64, 24576, 152064), _CLIP),
+    "qwen2-vl-7b": Architecture((3584, 28, 28, 4, 18944, 152064), _QWEN, "qwen2-vl"),
+    "tiny": Architecture((128, 4, 4, 2, 256, 4096), _SMALL),
+    "tiny-qwen2-vl": Architecture((128, 4, 4, 2, 256, 4096), _SMALL_QWEN, "qwen2-vl"),
 }
 
 _TEMPLATE = (
@@ -142,24 +133,21 @@ def _configuration(shape: Architecture, words: Any) -> Any:
     """Return a model's configuration; ``words`` is its tokenizer."""
     transformers = require("transformers", "hf")
     text = {
-        "hidden_size": shape.width,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads,
-        "intermediate_size": shape.feed,
-        "vocab_size": shape.vocabulary,
+        **dict(zip(_TEXT, shape.text, strict=True)),
         "max_position_embeddings": 8192,
         "eos_token_id": words.eos_token_id,
         "pad_token_id": words.pad_token_id,
     }
     if shape.family == "qwen2-vl":
-        size = shape.width // shape.heads // 2  # half of them turn with rows and columns
+        size = (
+            text["hidden_size"] // text["num_attention_heads"] // 2
+        )  # half of them turn with rows and columns
         turns = [size - 2 * (3 * size // 8), 3 * size // 8, 3 * size // 8]
         rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": turns}
         return transformers.Qwen2VLConfig(
             architectures=["Qwen2VLForConditionalGeneration"],
             text_config=text | {"rope_parameters": rope, "bos_token_id": None},
-            vision_config=shape.vision | {"hidden_size": shape.width},
+            vision_config=shape.vision | {"hidden_size": text["hidden_size"]},
             image_token_id=words.convert_tokens_to_ids("<image>"),
             video_token_id=words.convert_tokens_to_ids("<video>"),
         )

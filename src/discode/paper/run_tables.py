@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from discode.bench.agreement import main_measure
-from discode.bench.figures import check_plot
+from discode.bench.figures import BLUE, check_plot, empty_figure, save_figure
 from discode.bench.layout import CellTable, ColumnTitle, TableValue, write_table
 from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Ratings
 from discode.errors import InputError
-from discode.paper.drawing import BLUE, empty_figure, save_figure
 from discode.paper.published import (
     OTHER_BENCHMARK,
     PAPER_TABLES,

@@ -170,15 +170,12 @@ def _agreement(logs: Mapping[str, RunLog], methods: Sequence[str], who: str) -> 
 def _differences(log: RunLog, methods: Sequence[str]) -> dict[str, Interval | None]:
     """Return by method how much better than ``BASE`` it agrees with people, in percent."""
     return {
-        name: agreement_difference(
-            log, name, BASE, resamples=log.protocol.resamples, seed=log.protocol.seed,
-            level=log.protocol.level,
-        ).difference
+        name: agreement_difference(log, name, BASE, log.protocol).difference
         if {name, BASE} <= log.results.keys()
         else None
         for name in methods
         if name != BASE
-    }  # fmt: skip
+    }
 
 
 def _findings(name: str, apart: Mapping[str, Mapping[str, Interval | None]]) -> list[str]:

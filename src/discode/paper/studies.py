@@ -66,12 +66,12 @@ def _by_solver(line: StudyLine, model: str) -> str:
     return f"{model}, {line.block}"
 
 
-def _solved(name: str, method: str, setting: str = "", scale: str | None = None) -> list[StudyLine]:
+def _solved(name: str, method: str, setting: str) -> list[StudyLine]:
     """Return a line twice: by ten Adam steps, and exactly."""
     more = "," if ":" in method else ":"
     return [
-        StudyLine(name, f"{method}{more}solver=adam", ADAM, setting, scale),
-        StudyLine(name, method, EXACT, setting, scale),
+        StudyLine(name, f"{method}{more}solver=adam", ADAM, setting),
+        StudyLine(name, method, EXACT, setting),
     ]
 
 

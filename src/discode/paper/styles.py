@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,19 +30,6 @@ Array = NDArray[np.float64]  # images are (height, width, 3) in 0-255
 Index = NDArray[np.intp]
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """A row of ``STYLES``: how to draw, and what comes out.
-
-    ``draw`` takes an RGB image of at most ``side`` pixels per side and a generator, and returns
-    an RGB image of any size and the same aspect; ``render`` resizes it.
-    """
-
-    draw: Callable[[Image.Image, np.random.Generator], Image.Image]
-    description: str
-    side: float = SIDE
-
-
 def render(image: Image.Image, style: str, *, seed: int = 0) -> Image.Image:
     """Return the image in another style: RGB, of the same size, the same bytes every time.
 
@@ -54,12 +40,12 @@ def render(image: Image.Image, style: str, *, seed: int = 0) -> Image.Image:
     >>> render(Image.new("L", (30, 20), 128), "sketch").size
     (30, 20)
     """
-    row = lookup(STYLES, style, "style")
+    draw = lookup(STYLES, style, "style")
     photo = open_image(image)
     key = hashlib.sha256(f"{style} {seed} {image_digest(photo)}".encode()).digest()
     rng = np.random.default_rng(int.from_bytes(key, "big"))
-    small = _resize(photo, min(1.0, row.side / max(photo.size)))
-    return row.draw(small, rng).resize(photo.size, Image.Resampling.LANCZOS)
+    small = photo if style == "photo" else _resize(photo, min(1.0, SIDE / max(photo.size)))
+    return draw(small, rng).resize(photo.size, Image.Resampling.LANCZOS)
 
 
 def _resize(image: Image.Image, factor: float) -> Image.Image:
@@ -333,13 +319,13 @@ def _noisy(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     return _image(0.35 * (photo - photo.mean()) + 90 + rng.normal(0, 22, photo.shape))
 
 
-STYLES: dict[str, Style] = {
-    "photo": Style(lambda image, rng: image, "the image itself, as RGB", math.inf),
-    "painting": Style(_painting, "oil paint: dabs of colour that follow the contours"),
-    "sketch": Style(_sketch, "pencil: grey shading, hatched shadows and contours"),
-    "quickdraw": Style(_quickdraw, "a dozen black strokes on a white page"),
-    "clipart": Style(_clipart, "ten flat, loud colours with dark outlines"),
-    "infograph": Style(_infograph, "a panel of a page with title, text, bars and a pie"),
-    "noisy": Style(_noisy, "dim, low contrast, Gaussian noise"),
+STYLES: dict[str, Callable[[Image.Image, np.random.Generator], Image.Image]] = {
+    "photo": lambda image, rng: image,
+    "painting": _painting,
+    "sketch": _sketch,
+    "quickdraw": _quickdraw,
+    "clipart": _clipart,
+    "infograph": _infograph,
+    "noisy": _noisy,
 }
-"""Every style by its name."""
+"""Every style by its name: from an RGB image to one of any size and the same aspect."""

@@ -20,7 +20,7 @@ from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.metrics import METRICS
 from discode.metrics.registry import asks_judge
-from discode.paper.base import StudyResult, StudyRuns, StudySetup, run_methods
+from discode.paper.base import StudyResult, StudySetup, run_methods
 from discode.paper.published import (
     PaperMatch,
     PublishedCell,
@@ -135,16 +135,14 @@ class TableStudy:
         }
         return replace(self, lines=(*self.lines, *more.values()))
 
-    def _lay_out(self, runs: StudyRuns, setup: StudySetup) -> StudyResult:
+    def _lay_out(self, runs: StudyResult, setup: StudySetup) -> StudyResult:
         cells = self.cells(runs.logs)
         tables = {name: self._table(name, cells, runs) for name in self.tables}
-        return StudyResult(
-            {name: table for name, table in tables.items() if table is not None},
-            {next(iter(self.tables)): partial(_plot_lines, self, runs.logs)},
-            runs.logs,
-            self._findings(runs.logs, setup),
-            runs.problems,
-            runs.left_out,
+        return replace(
+            runs,
+            tables={name: table for name, table in tables.items() if table is not None},
+            figures={next(iter(self.tables)): partial(_plot_lines, self, runs.logs)},
+            findings=self._findings(runs.logs, setup),
         )
 
     def _check_benchmarks(self, setup: StudySetup) -> None:
@@ -194,7 +192,7 @@ class TableStudy:
             key=lambda cell: (models.index(cell.model), self.lines.index(cell.line)),
         )
 
-    def _table(self, name: str, cells: Sequence[StudyCell], runs: StudyRuns) -> CellTable | None:
+    def _table(self, name: str, cells: Sequence[StudyCell], runs: StudyResult) -> CellTable | None:
         paper = [cell for label in self.tables[name] for cell in published_cells(label)]
         columns = _columns(runs.logs, paper, only_paper=name != next(iter(self.tables)))
         if not columns:
@@ -253,11 +251,8 @@ class TableStudy:
             for (a, b), model in product(self.contrasts, models):
                 if {(a, model), (b, model)} <= here.keys():
                     (first, line), (second, other) = here[a, model], here[b, model]
-                    difference = agreement_difference(
-                        log, first, second, resamples=setup.protocol.resamples,
-                        seed=setup.protocol.seed,
-                    ).difference  # fmt: skip
-                    sentences[_sentence(log, model, line, other, difference)] = None
+                    apart = agreement_difference(log, first, second, setup.protocol).difference
+                    sentences[_sentence(log, model, line, other, apart)] = None
         return list(sentences)
 
 

@@ -21,8 +21,9 @@ from discode.bench.compare import MetricComparison, compare_metrics
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Ratings
 from discode.errors import InputError
+from discode.explain import Explanation
 from discode.files import replacing, without_nan
-from discode.http.static import DISTRIBUTION, ICON
+from discode.http.static import ICON, SHARED
 from discode.paper.run_tables import (
     MEASURE_SYMBOLS,
     TableCell,
@@ -125,9 +126,8 @@ def render_page(content: Mapping[str, Any], images: Sequence[str]) -> str:
     images inside the page; nothing is fetched, and no text of the data can become a script.
     """
     style = (PAGE / "report.css").read_text(encoding="utf-8")
-    script = "".join(
-        path.read_text(encoding="utf-8") for path in (DISTRIBUTION, PAGE / "report.js")
-    )
+    scripts = (*SHARED, PAGE / "report.js")
+    script = "".join(path.read_text(encoding="utf-8") for path in scripts)
     return _fill_template(
         TITLE=escape(str(content["title"])),
         POLICY=f"script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:",
@@ -299,7 +299,7 @@ def rows_by_word(pairs: Iterable[tuple[int, str]]) -> dict[str, list[int]]:
 
 
 def _bars_json(run: GatheredRun, bars: Mapping[str, MetricBars]) -> dict[str, Any]:
-    """Return flags, and distributions as base64 of 16-bit numbers; what metrics share, once.
+    """Return flags, words, and distributions as base64 of 16-bit numbers; what metrics share, once.
 
     A metric of the token probabilities as they are (smoothing) has ``after`` null, and so has one
     whose decoder leaves a single answer (raw), marked ``alone``.
@@ -326,13 +326,27 @@ def _bars_json(run: GatheredRun, bars: Mapping[str, MetricBars]) -> dict[str, An
             if all(entry[key] == other[key] for key in ("labels", "rows", "before")):
                 entry |= {"rows": None, "before": None, "like": earlier}
                 break
-    flags = [
-        rows_by_word((row, name) for row, names in bars[label].flags.items() for name in names)
-        if label in bars
-        else {}
-        for label in labels
+    known = [bars.get(label) for label in labels]
+    return {
+        "bars": entries,
+        "flags": [
+            rows_by_word((row, name) for row, names in its.flags.items() for name in names)
+            if its
+            else {}
+            for its in known
+        ],
+        "explained": [
+            {row: _words(each) for row, each in its.explained.items()} if its else {}
+            for its in known
+        ],
+    }
+
+
+def _words(explanation: Explanation) -> list[list[Any]]:
+    """Return where the words of a caption are, what they add to its score, which are marked."""
+    return [
+        [span.start, span.end, short_number(span.effect), span.marked] for span in explanation.spans
     ]
-    return {"bars": entries, "flags": flags}
 
 
 def _packed(p: Floats) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -16,6 +16,7 @@ from discode.decoders import Decoder, get_decoder, without_prior
 from discode.decoders.base import greedy_stem
 from discode.decoders.preset import is_preset
 from discode.errors import ImageError, InputError, StoreError
+from discode.explain.effects import THRESHOLD, Explanation, explain_scores, pairs_to_explain
 from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import needs_neutralising
@@ -37,12 +38,14 @@ class MetricBars:
         before: (P, K) the token probabilities; NaN where no reading was found.
         after: (P, K) what the decoder made of them.
         flags: Pair number to the flags of its score.
+        explained: Pair number to what its words do to its score.
     """
 
     labels: tuple[str, ...]
     before: Floats
     after: Floats
     flags: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    explained: Mapping[int, Explanation] = field(default_factory=dict)
 
 
 def find_bars(
@@ -53,8 +56,9 @@ def find_bars(
 ) -> dict[str, MetricBars]:
     """Return the distributions of the results that stores of readings hold, by label.
 
-    A reading is shown only if decoding it again gives the score of the run. Nothing is asked, and
-    decoders that need hidden states, or that this version does not know, have no bars. A store
+    A reading is shown only if decoding it again gives the score of the run; so are its words,
+    where the store has the readings of all of them (``discode explain --store``). Nothing is asked,
+    and decoders that need hidden states, or that this version does not know, have no bars. A store
     that cannot be read is left out, and ``complain`` gets the reason.
     """
     wanted = {
@@ -71,10 +75,17 @@ def find_bars(
         try:
             with ReadingStore(path, create=False) as store:
                 read = cache(partial(_readings, store, pairs, digests))
-                for run, (label, (result, decoder)) in product(store.run_keys(), wanted.items()):
+                read_words = cache(partial(_variants, store, pairs, digests))
+                for (run, count), (label, (result, decoder)) in product(
+                    store.run_keys(), wanted.items()
+                ):
                     bare = result.signature.get("references") in ("none", "ignored")
-                    if _made_by(run[0], result.signature) and (rows := read(run[0], bare)[1]):
-                        more = _decode(read(run[0], bare)[0], rows, decoder, result, defused)
+                    if _made_by(run, result.signature) and (rows := read(run, bare)[1]):
+                        more = _decode(read(run, bare)[0], rows, decoder, result, defused)
+                        own = {(digests[row], pairs[row].caption) for row in rows}
+                        if count > len(own):  # there may be words among the others
+                            words = read_words(run, bare)
+                            more = _with_words(more, pairs, *words, decoder, result.signature)
                         bars[label] = _merge(bars[label], more) if label in bars else more
         except StoreError as error:  # a report without bars is better than none
             complain(str(error))
@@ -131,6 +142,33 @@ def _readings(
     return readings, [rows[place] for place in here]
 
 
+def _variants(
+    store: ReadingStore,
+    pairs: Sequence[Pair],
+    digests: Sequence[str | None],
+    run: RunKey,
+    bare: bool,
+) -> tuple[Readings, list[int]]:
+    """Return the numbers of the pairs of which every word was read, and all that explains them."""
+    asked = [pairs_to_explain([pair]) for pair in pairs]
+    worded = [row for row, its in enumerate(asked) if len(its) > 1]
+    # Most were never explained: then their first variant is not there either.
+    firsts, images = [asked[row][1] for row in worded], [digests[row] for row in worded]
+    found = [worded[place] for place in _readings(store, firsts, images, run, bare)[1]]
+    variants = [pair for row in found for pair in asked[row]]
+    images = [digests[row] for row in found for _ in asked[row]]
+    readings, here = _readings(store, variants, images, run, bare)
+    place_of = {place: number for number, place in enumerate(here)}
+    rows, places, start = [], [], 0
+    for row in found:
+        own = range(start, start + len(asked[row]))
+        start = own.stop
+        if all(place in place_of for place in own):
+            rows.append(row)
+            places += [place_of[place] for place in own]
+    return readings.take(places), rows
+
+
 def _decode(
     readings: Readings,
     rows: Sequence[int],
@@ -156,6 +194,24 @@ def _decode(
     return MetricBars(labels, columns[0], columns[1], by_row)
 
 
+def _with_words(
+    bars: MetricBars,
+    pairs: Sequence[Pair],
+    readings: Readings,
+    rows: Sequence[int],
+    decoder: Decoder,
+    signature: Signature,
+) -> MetricBars:
+    """Add what words do to the scores that have bars, by the readings of :func:`_variants`."""
+    if not rows:
+        return bars
+    scores = Scores.build(decoder.decode(readings), readings, signature)
+    explained = explain_scores([pairs[row] for row in rows], scores, readings.scale, THRESHOLD)
+    found = zip(rows, explained, strict=True)
+    own = {row: each for row, each in found if np.isfinite(bars.before[row]).any()}
+    return replace(bars, explained=own)
+
+
 def _one_axis(
     readings: Readings, answers: tuple[str, ...], distribution: Floats
 ) -> tuple[tuple[str, ...], Floats]:
@@ -177,4 +233,5 @@ def _merge(first: MetricBars, second: MetricBars) -> MetricBars:
         np.where(lacks, second.before, first.before),
         np.where(lacks, second.after, first.after),
         {**second.flags, **first.flags},
+        {**second.explained, **first.explained},
     )

@@ -101,6 +101,7 @@ def _summary(joined: JoinedScores, resamples: int) -> dict[str, Any]:
         "photos": done.images, "options": {"joined by": joined.by}, "checksums": {},
         "versions": {}, "runs": joined.names, "ties": "", "level": 0.95, "digits": 4,
         "main": "mean", "measures": [["mean", "mean"]], "levels": [], "data": "", "bars": [],
+        "explained": [],
         "compared": f"Groups by {resamples} permutations that swap whole images, p adjusted by "
         f"Holm's method over {count_of(len(done.pairs), 'pair')}, 5 %.",
         "differences": [

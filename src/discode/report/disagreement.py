@@ -7,6 +7,7 @@ import numpy as np
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Ratings
 from discode.scores import Floats
+from discode.stats import ranks
 
 
 def percentile_ranks(values: Floats) -> Floats:
@@ -15,13 +16,11 @@ def percentile_ranks(values: Floats) -> Floats:
     >>> percentile_ranks(np.array([3.0, 1.0, 3.0, np.nan])).round(1).tolist()
     [66.7, 16.7, 66.7, nan]
     """
-    ranks = np.full(len(values), np.nan)
+    shares = np.full(len(values), np.nan)
     seen = np.isfinite(values)
     if seen.any():
-        _, place, counts = np.unique(values[seen], return_inverse=True, return_counts=True)
-        below = np.cumsum(counts) - counts
-        ranks[seen] = (100 * (below + counts / 2) / seen.sum())[np.asarray(place).reshape(-1)]
-    return ranks
+        shares[seen] = 100 * (ranks(values[seen]) - 0.5) / seen.sum()
+    return shares
 
 
 def disagreement(log: RunLog, label: str) -> Floats:

@@ -15,14 +15,10 @@ from discode.paper.run_tables import benchmark_place
 
 @dataclass(frozen=True, eq=False)
 class GatheredRun:
-    """Everything that is known about one benchmark.
+    """Everything that is known about one benchmark, by the names that tables give it.
 
-    Attributes:
-        name: What tables call it; a run's name is after it where runs differ in data or options.
-        log: All results on it, by the name that tables give them.
-        sources: The names of the runs that were joined.
-        pairs: Its pairs (P), or none where its data was not loaded.
-        data: Whether captions and images are shown, and why not, in one sentence.
+    ``sources`` are the runs that were joined into ``log``, ``pairs`` (P) its pairs, or none where
+    its data was not loaded; ``data`` says whether captions and images are shown, and why not.
     """
 
     name: str

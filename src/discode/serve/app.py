@@ -21,7 +21,7 @@ from discode.decoders import METHODS, get_decoder
 from discode.decoders.preset import is_preset
 from discode.errors import HttpError
 from discode.http.guard import SECURITY_HEADERS, Guard
-from discode.http.static import DISTRIBUTION, ICON, StaticFile, read_static
+from discode.http.static import ICON, SHARED, StaticFile, read_static
 from discode.images import demo_path
 from discode.judge import Judge
 from discode.report import PAGE as REPORT
@@ -37,7 +37,15 @@ from discode.serve.limits import (
 )
 from discode.serve.prometheus import CONTENT_TYPE, ServiceCounters
 from discode.serve.requests import RequestReader
-from discode.serve.schema import ERRORS, ErrorAnswer, ErrorText, ModelsAnswer, ScoreAnswer
+from discode.serve.schema import (
+    ERRORS,
+    Answer,
+    ErrorAnswer,
+    ErrorText,
+    ExplainAnswer,
+    ModelsAnswer,
+    ScoreAnswer,
+)
 from discode.version import __version__
 
 PAGE = Path(__file__).parent / "page"
@@ -96,10 +104,17 @@ class _Service:
         )
         bodies = {"application/json": self.reader.body, "multipart/form-data": self.reader.form}
         content = {kind: {"schema": model.model_json_schema()} for kind, model in bodies.items()}
+        asked: dict[str, Any] = {
+            "methods": ["POST"], "responses": ERRORS,
+            "openapi_extra": {"requestBody": {"required": True, "content": content}},
+        }  # fmt: skip
         app.add_api_route(
-            "/v1/score", self.score, methods=["POST"], summary="Score captions of an image",
-            openapi_extra={"requestBody": {"required": True, "content": content}},
-            responses=ERRORS,
+            "/v1/score", self.score, response_model=ScoreAnswer,
+            summary="Score captions of an image", **asked,
+        )  # fmt: skip
+        app.add_api_route(
+            "/v1/explain", self.explain, response_model=ExplainAnswer,
+            summary="Say which words of captions are wrong; each word costs a reading", **asked,
         )  # fmt: skip
         app.add_api_route(
             "/v1/models", self.models, summary="The judge, its methods and the limits",
@@ -152,12 +167,18 @@ class _Service:
         await self.batcher.stop()
         self.reader.threads.shutdown(wait=False, cancel_futures=True)
 
-    async def score(self, request: Request) -> ScoreAnswer:
+    async def score(self, request: Request) -> Answer:
+        return await self._serve(request, explains=False)
+
+    async def explain(self, request: Request) -> Answer:
+        return await self._serve(request, explains=True)
+
+    async def _serve(self, request: Request, *, explains: bool) -> Answer:
         start, status = time.monotonic(), 200
         try:
             check_token(request.headers.get("authorization"), self.options.token)
             with self.limiter.admit() as held:
-                answer = await self._score(request, held)
+                answer = await self._answer(request, held, explains)
         except Exception as error:
             refusal = _as_refusal(error)
             status = refusal.status
@@ -167,11 +188,12 @@ class _Service:
         finally:
             self.counters.requests.labels(str(status)).inc()
             self.counters.seconds.observe(time.monotonic() - start)
-        self.counters.pairs.inc(len(answer.scores) - answer.counts["failed"])
+        rows = answer.scores if isinstance(answer, ScoreAnswer) else answer.explanations
+        self.counters.pairs.inc(len(rows) - answer.counts["failed"])
         self.counters.failed.inc(answer.counts["failed"])
         return answer
 
-    async def _score(self, request: Request, held: HeldBytes) -> ScoreAnswer:
+    async def _answer(self, request: Request, held: HeldBytes, explains: bool) -> Answer:
         """Return the answer, unless the client is gone or time is over before it is there."""
         seconds = self.options.limits.seconds
         try:
@@ -179,7 +201,7 @@ class _Service:
         except asyncio.TimeoutError:
             message = f"the request took over {seconds:g} s to arrive"
             raise HttpError(408, "slow", message) from None
-        task = asyncio.ensure_future(self._parse_and_score(body, held))
+        task = asyncio.ensure_future(self._parse_and_judge(body, held, explains))
         del body  # once parsed, a request holds its image alone
         # All of the body was read: what comes next is that the client hangs up.
         gone = asyncio.ensure_future(request.receive())
@@ -197,10 +219,10 @@ class _Service:
                 task.cancel()
                 await asyncio.wait({task})
 
-    async def _parse_and_score(self, body: Any, held: HeldBytes) -> ScoreAnswer:
-        request = await self.reader.parse(body, held)
+    async def _parse_and_judge(self, body: Any, held: HeldBytes, explains: bool) -> Answer:
+        request = await self.reader.parse(body, held, explains=explains)
         del body
-        return await self.batcher.score(request)
+        return await self.batcher.answer(request)
 
     async def models(self, request: Request) -> ModelsAnswer:
         check_token(request.headers.get("authorization"), self.options.token)
@@ -225,10 +247,11 @@ class _Service:
 
 def page_files() -> dict[str, StaticFile]:
     """Return every file that is served, by its path: the pages and the demo's images."""
-    own = [*PAGE.iterdir(), ICON, DISTRIBUTION, REPORT / "report.css", REPORT / "report.js"]
+    own = [*PAGE.iterdir(), ICON, *SHARED, REPORT / "report.css", REPORT / "report.js"]
     files = read_static("/page", own)
     files |= read_static("/demo", demo_path().glob("*.jpg"))
-    scripts = [f"/page/{name}" for name in ("distribution.js", "asked.js", "report.js")]
+    names = [*(path.name for path in SHARED), "asked.js", "report.js"]
+    scripts = [f"/page/{name}" for name in names]
     explorer = render_explorer("/page/report.css", scripts).encode()
     page = files["/page/index.html"]
     return files | {

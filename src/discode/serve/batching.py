@@ -13,11 +13,12 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from discode.decoders.base import greedy_stem
 from discode.errors import DiscodeError, HttpError, ImageError
+from discode.explain.effects import THRESHOLD, explain_scores
 from discode.images import MAX_PIXELS, open_image
 from discode.judge import Judge
 from discode.pairs import Pair
@@ -25,14 +26,20 @@ from discode.readings import Readings
 from discode.scores import Scores
 from discode.serve.prometheus import ServiceCounters
 from discode.serve.requests import ScoreRequest
-from discode.serve.schema import ScoreAnswer, ScoredCaption
+from discode.serve.schema import (
+    Answer,
+    ExplainAnswer,
+    ExplainedCaption,
+    ScoreAnswer,
+    ScoredCaption,
+)
 from discode.signature import SignedDecoder
 
 WINDOW = 0.008
 """Seconds that a request waits for others when the model is idle."""
 
 
-def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
+def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[Answer | Exception]:
     """Read the pairs of all requests in one batch; return an answer or an error for each.
 
     >>> from discode.judge import load
@@ -49,12 +56,12 @@ def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[Score
     for request in requests:
         # The bytes object of an image's first request: equal ones of the others can be freed.
         image = images.setdefault(request.digest, request.image)
-        references = tuple(request.references)
         rows.append([])
-        for caption in request.captions:
-            row = row_of.setdefault((request.digest, caption, references), len(pairs))
+        for pair in request.pairs:
+            key = (request.digest, pair.caption, pair.references)
+            row = row_of.setdefault(key, len(pairs))
             if row == len(pairs):
-                pairs.append(Pair(image, caption, references))
+                pairs.append(pair if pair.image is image else replace(pair, image=image))
             rows[-1].append(row)
     try:
         readings = judge.read(pairs)
@@ -71,11 +78,13 @@ def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[Score
 
 def _answer(
     judge: Judge, request: ScoreRequest, pairs: list[Pair], readings: Readings
-) -> ScoreAnswer | Exception:
+) -> Answer | Exception:
     try:
         if len(readings.errors) == len(pairs):
             open_image(request.image)  # if this is the reason, it is not about the captions
         scores = judge.decode(pairs, readings, request.decoder)
+        if request.explains:
+            return _explain(judge, request, scores)
         decoded, stems = request.smoothing.decode(readings), greedy_stem(readings)
     except ImageError as error:
         return HttpError(422, "bad_image", str(error))
@@ -104,10 +113,22 @@ def _answer(
     )  # fmt: skip
 
 
+def _explain(judge: Judge, request: ScoreRequest, scores: Scores) -> ExplainAnswer:
+    captions = [Pair(request.image, caption) for caption in request.captions]
+    explained = explain_scores(captions, scores, judge.scale, THRESHOLD)
+    return ExplainAnswer(
+        model=judge.backend.identity.model,
+        scale=judge.scale.name,
+        explanations=[ExplainedCaption(**each.to_dict()) for each in explained],
+        counts={"failed": sum(bool(each.error) for each in explained)},
+        signature=str(explained[0].signature),
+    )
+
+
 @dataclass(eq=False)
 class _Job:
     request: ScoreRequest
-    future: asyncio.Future[ScoreAnswer]
+    future: asyncio.Future[Answer]
     arrived: float = field(default_factory=time.monotonic)
 
 
@@ -140,7 +161,7 @@ class Batcher:
             await asyncio.gather(self._worker, return_exceptions=True)
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    async def score(self, request: ScoreRequest) -> ScoreAnswer:
+    async def answer(self, request: ScoreRequest) -> Answer:
         """Return the result; a request whose caller gave up (cancelled) is not judged."""
         job = _Job(request, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
@@ -174,7 +195,7 @@ class Batcher:
         jobs: list[_Job] = []
         size = pixels = 0
         for job in chain.from_iterable(by_image.values()):
-            size += len(job.request.captions)
+            size += len(job.request.pairs)
             if job is by_image[job.request.digest][0]:
                 pixels += job.request.pixels
             if jobs and (size > self.judge.batch_size or pixels > MAX_PIXELS):
@@ -187,7 +208,7 @@ class Batcher:
     async def _judge_batch(self, jobs: list[_Job]) -> None:
         start = time.monotonic()
         requests = [job.request for job in jobs]
-        results: Sequence[ScoreAnswer | Exception]
+        results: Sequence[Answer | Exception]
         try:
             results = await asyncio.get_running_loop().run_in_executor(
                 self._thread, judge_together, self.judge, requests
@@ -195,7 +216,7 @@ class Batcher:
         except Exception as error:  # the queue must survive any error
             results = [error] * len(jobs)
         self._counters.judge.observe(time.monotonic() - start)
-        self._counters.batch.observe(sum(len(request.captions) for request in requests))
+        self._counters.batch.observe(sum(len(request.pairs) for request in requests))
         for job, result in zip(jobs, results, strict=True):
             if job.future.done():  # the caller gave up meanwhile
                 continue

@@ -19,7 +19,7 @@ class Limits:
 
     Attributes:
         body: Bytes in a request's body, and in an image fetched by URL.
-        captions: Captions per request.
+        captions: Captions per request; with their variants, where words are asked for.
         references: References per request.
         characters: Characters per caption or reference.
         requests: Requests worked on at once; further ones get 503.

@@ -14,18 +14,21 @@ class ServiceCounters:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter(
-            "discode_requests", "Answers of POST /v1/score", ["status"], registry=self.registry
+            "discode_requests", "Answers of POST requests", ["status"], registry=self.registry
         )
         self.seconds = Histogram(
             "discode_request_seconds", "From the request's head to its answer",
             buckets=_SECONDS, registry=self.registry,
         )  # fmt: skip
-        self.pairs = Counter("discode_pairs", "Captions scored", registry=self.registry)
-        self.failed = Counter(
-            "discode_failed_pairs", "Captions that got no score", registry=self.registry
+        self.pairs = Counter(
+            "discode_pairs", "Captions scored or explained", registry=self.registry
         )
+        self.failed = Counter(
+            "discode_failed_pairs", "Captions that got no score, or not all of their words",
+            registry=self.registry,
+        )  # fmt: skip
         self.batch = Histogram(
-            "discode_batch_pairs", "Captions the judge got at once",
+            "discode_batch_pairs", "Captions the judge got at once, variants included",
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256), registry=self.registry,
         )  # fmt: skip
         self.judge = Histogram(

@@ -24,8 +24,10 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from discode.decoders import Decoder, named_decoder, without_prior
 from discode.decoders.simple import Smoothing
 from discode.errors import HttpError, ImageError, InputError
+from discode.explain.effects import pairs_to_explain
 from discode.files import parse_json
 from discode.images import IMAGE_FORMATS, check_size, open_formats
+from discode.pairs import Pair
 from discode.serve.fetching import fetch_image
 from discode.serve.limits import HeldBytes, Limits
 from discode.serve.schema import ScoreFields, score_models
@@ -40,6 +42,7 @@ class ScoreRequest:
     """What one request asks for: captions of an image, decoded by the judge or another decoder.
 
     ``smoothing`` is the decoder without a prior, and ``pixels`` are those that the image declares.
+    ``explains`` tells that it asks for their words.
     """
 
     image: bytes
@@ -48,6 +51,14 @@ class ScoreRequest:
     decoder: Decoder | None = None
     smoothing: Decoder = field(default_factory=Smoothing)
     pixels: int = 0
+    explains: bool = False
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """What the judge has to read: the captions, each with its variants if they are wanted."""
+        references = tuple(self.references)
+        pairs = [Pair(self.image, caption, references) for caption in self.captions]
+        return pairs_to_explain(pairs) if self.explains else pairs
 
     @cached_property
     def digest(self) -> bytes:
@@ -88,11 +99,13 @@ class RequestReader:
             415, "wrong_type", f"send application/json or multipart/form-data, not {kind[:80]!r}"
         )
 
-    async def parse(self, body: bytes | dict[str, Any], held: HeldBytes) -> ScoreRequest:
+    async def parse(
+        self, body: bytes | dict[str, Any], held: HeldBytes, *, explains: bool = False
+    ) -> ScoreRequest:
         """Return what a body asks for, an image fetched by URL included (its bytes are held)."""
         run = asyncio.get_running_loop().run_in_executor
         # In one go where there is no URL: every change of thread waits for the interpreter's lock.
-        parsed = await run(self.threads, self._parse, body)
+        parsed = await run(self.threads, self._parse, body, explains)
         if isinstance(parsed, ScoreRequest):
             return parsed
         url, finish = parsed
@@ -103,7 +116,7 @@ class RequestReader:
         return await run(self.threads, finish, image)
 
     def _parse(
-        self, body: bytes | dict[str, Any]
+        self, body: bytes | dict[str, Any], explains: bool
     ) -> ScoreRequest | tuple[str, Callable[[bytes], ScoreRequest]]:
         """Return the request, or the URL of its image and what makes the request of its bytes."""
         try:
@@ -113,7 +126,7 @@ class RequestReader:
                 fields = self.form.model_validate(body)
         except ValidationError as error:
             raise _bad(_first_fault(error)) from None
-        finish = partial(_make_request, fields, *self._decoders(fields.method))
+        finish = partial(self._make, fields, *self._decoders(fields.method), explains)
         image = fields.image
         if isinstance(image, bytes):
             return finish(image)
@@ -142,14 +155,21 @@ class RequestReader:
             raise _bad("solver 'adam' is not served; use solver 'exact'")
         return decoder, without_prior(decoder)
 
-
-def _make_request(
-    fields: ScoreFields, decoder: Decoder | None, smoothing: Decoder, image: bytes
-) -> ScoreRequest:
-    pixels = check_image(image)
-    request = ScoreRequest(image, fields.captions, fields.references, decoder, smoothing, pixels)
-    _ = request.digest  # computed here, in a worker thread, and kept for the queue
-    return request
+    def _make(
+        self, fields: ScoreFields, decoder: Decoder | None, smoothing: Decoder, explains: bool,
+        image: bytes,
+    ) -> ScoreRequest:  # fmt: skip
+        pixels = check_image(image)
+        request = ScoreRequest(
+            image, fields.captions, fields.references, decoder, smoothing, pixels, explains
+        )
+        _ = request.digest  # computed here, in a worker thread, and kept for the queue
+        if len(request.pairs) > self.limits.captions:
+            raise _bad(
+                f"captions: with every word they cost {len(request.pairs)} readings, and at most "
+                f"{self.limits.captions} are allowed; send fewer captions"
+            )
+        return request
 
 
 def check_image(image: bytes) -> int:

@@ -90,6 +90,45 @@ class ScoreAnswer(BaseModel):
     smoothing_signature: str = Field(description="How `smoothing` was made")
 
 
+class ExplainedWord(BaseModel):
+    """A word of a caption, and what it does to the score."""
+
+    start: int = Field(description="Its first character in the caption, counted in code points")
+    end: int = Field(description="The character after its last one")
+    text: str
+    kind: str = Field(description="subject, noun, person, modifier, adjective, number or verb")
+    variant: str = Field(description="The caption that says nothing in its place")
+    effect: float | None = Field(description="The caption's score less that of the variant")
+    expected: float = Field(description="The effect of a right word of its kind; 0 if not known")
+    blame: float | None = Field(description="`expected` less `effect`")
+    marked: bool = Field(description="Whether it is taken for wrong")
+    error: str = Field(description="Why there is no effect")
+
+
+class ExplainedCaption(BaseModel):
+    """The row of a caption."""
+
+    caption: str = Field(description="As it was sent")
+    score: float | None
+    spans: list[ExplainedWord] = Field(description="The words that were looked at, in their order")
+    left_out: int = Field(description="How many other words were not looked at")
+    cut: bool = Field(description="Whether the judge read only part of the caption")
+    error: str = Field(description="Why it could not be explained, or not all of it")
+
+
+class ExplainAnswer(BaseModel):
+    """The answer to a request that asks which words are wrong."""
+
+    model: str
+    scale: str
+    explanations: list[ExplainedCaption] = Field(description="A row per caption, in their order")
+    counts: dict[str, int] = Field(description="How many rows have an error")
+    signature: str = Field(description="How the numbers were made; quote it with them")
+
+
+Answer = ScoreAnswer | ExplainAnswer
+
+
 class ModelsAnswer(BaseModel):
     """The judge, the methods of decoding, the limits."""
 

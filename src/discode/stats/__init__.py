@@ -6,11 +6,10 @@ and ``AccuracyPlan``.
 
 from discode.stats.base import UndefinedWarning
 from discode.stats.correlation import pearson, ranks, spearman, tie_rate
-from discode.stats.effects import MeansPlan, PairedEffect, paired_effect
+from discode.stats.effects import MeansPlan, paired_effect
 from discode.stats.multiple import holm, significance_clusters
 from discode.stats.permutation import (
     Permutation,
-    permutation_test,
     permutation_test_preference,
     permutation_tests,
 )
@@ -20,7 +19,6 @@ from discode.stats.resampling import (
     Interval,
     bootstrap,
     bootstrap_all,
-    paired_bootstrap,
     resample,
     resampled_difference,
 )
@@ -33,7 +31,6 @@ __all__ = [
     "Interval",
     "KendallPlan",
     "MeansPlan",
-    "PairedEffect",
     "Permutation",
     "UndefinedWarning",
     "acc23",
@@ -41,10 +38,8 @@ __all__ = [
     "bootstrap_all",
     "credit",
     "holm",
-    "paired_bootstrap",
     "paired_effect",
     "pearson",
-    "permutation_test",
     "permutation_test_preference",
     "permutation_tests",
     "ranks",

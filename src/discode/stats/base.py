@@ -84,14 +84,10 @@ def _check_shape(name: str, shape: tuple[int, ...], rows: int) -> None:
         raise InputError(f"{name} must have the shape ({rows},), not {shape}")
 
 
-def generator(resamples: int, seed: int) -> np.random.Generator:
-    """Return what draws the resamples; raise unless there are some, and the seed is from 0."""
-    if resamples < 1 or seed < 0:
-        raise InputError(f"resamples={resamples}, seed={seed}: give 1 or more, and a seed from 0")
+def generator(resamples: int, seed: int, least: int = 1) -> np.random.Generator:
+    """Return what draws the resamples; raise where they are too few, or the seed is below 0."""
+    if resamples < least or seed < 0:
+        raise InputError(
+            f"resamples={resamples}, seed={seed}: give {least} or more, and a seed from 0"
+        )
     return np.random.default_rng(seed)
-
-
-def check_choice(name: str, choice: str, *allowed: str) -> None:
-    """Raise unless ``choice`` is one of the allowed words."""
-    if choice not in allowed:
-        raise InputError(f"{name} must be {' or '.join(map(repr, allowed))}, not {choice!r}")

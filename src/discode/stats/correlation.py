@@ -32,7 +32,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     >>> round(spearman([1, 2, 3, 4], [1, 9, 4, 16]), 6)
     0.8
     """
-    return _pearson(*(np.where(np.isfinite(s), _ranks(s), s) for s in columns(x=x, y=y)))
+    return _pearson(*(np.where(np.isfinite(s), ranks(s), s) for s in columns(x=x, y=y)))
 
 
 def _pearson(a: Floats, b: Floats) -> float:
@@ -66,9 +66,6 @@ def ranks(x: ArrayLike) -> Floats:
     >>> ranks([10, 30, 10, 20]).tolist()
     [1.5, 4.0, 1.5, 3.0]
     """
-    return _ranks(columns(x=x)[0])
-
-
-def _ranks(x: Floats) -> Floats:
-    codes, sizes = np.unique(x, return_inverse=True, return_counts=True)[1:]
+    (a,) = columns(x=x)
+    codes, sizes = np.unique(a, return_inverse=True, return_counts=True)[1:]
     return np.asarray((np.cumsum(sizes) - (sizes - 1) / 2)[codes], dtype=np.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,27 +40,15 @@ class MeansPlan:
         return means
 
 
-@dataclass(frozen=True)
-class PairedEffect:
-    """How large a difference is, beside whether there is one.
+def paired_effect(a: ArrayLike, b: ArrayLike) -> tuple[float, float, float]:
+    """Return how large the difference of ``a`` and ``b`` (n,) is, beside whether there is one.
 
-    Attributes:
-        above: The share of rows in which a is above b, and
-        below: in which it is below; the rest is equal.
-        standardised: The mean of a - b divided by its standard deviation (Cohen's d of paired
-            values); 0 where a and b are equal, NaN where they differ by the same in every row.
-    """
-
-    above: float
-    below: float
-    standardised: float
-
-
-def paired_effect(a: ArrayLike, b: ArrayLike) -> PairedEffect:
-    """Return how large the difference of ``a`` and ``b`` (n,) is.
+    The shares of rows in which a is above b, and below it; and the mean of a - b divided by its
+    standard deviation (Cohen's d of paired values): 0 where a and b are equal, NaN where they
+    differ by the same in every row.
 
     >>> paired_effect([0.5, 0.75, 0.25], [0.25, 0.25, 0.25])
-    PairedEffect(above=0.6666666666666666, below=0.0, standardised=1.0)
+    (0.6666666666666666, 0.0, 1.0)
     """
     x, y = finite_columns(a=a, b=b)
     apart = x - y
@@ -70,4 +57,4 @@ def paired_effect(a: ArrayLike, b: ArrayLike) -> PairedEffect:
     size = np.nan if apart.any() else 0.0
     if np.ptp(apart) > rounding:
         size = float(apart.mean() / apart.std(ddof=1))
-    return PairedEffect(float((apart > 0).mean()), float((apart < 0).mean()), size)
+    return float((apart > 0).mean()), float((apart < 0).mean()), size

@@ -38,9 +38,8 @@ class Permutation:
     p: float
 
 
-def permutation_test(
-    a: ArrayLike,
-    b: ArrayLike,
+def permutation_tests(
+    metrics: Sequence[ArrayLike],
     human: ArrayLike,
     *,
     variant: str = "c",
@@ -48,8 +47,8 @@ def permutation_test(
     sources: ArrayLike | None = None,
     resamples: int = 1000,
     seed: int = 0,
-) -> Permutation:
-    """Test whether τ (``variant`` "b" or "c") of ``a`` and ``human`` differs from b's, all (n,).
+) -> dict[tuple[int, int], Permutation]:
+    """Test of every two metrics (n,) whether their τ ("b" or "c") with ``human`` (n,) differ.
 
     If the two were equally good one could swap their scores. For each *cell* a coin decides, and
     the difference of the correlations is taken again; p = (count + 1) / (resamples + 1) of those
@@ -68,32 +67,7 @@ def permutation_test(
     Scores are first made comparable, each metric by itself: they become mean ranks, so that no
     monotone change of a metric changes p. What is tested is that the ranks may be swapped: a metric
     that ties where the other does not is not its equal, which is as it should be with τ_c.
-
-    NaN, with an ``UndefinedWarning``, where a row is not finite.
-
-    >>> human = [1, 2, 3, 4, 5, 6, 7, 8]
-    >>> permutation_test(human, [1, 2, 1, 2, 1, 2, 1, 2], human, resamples=99).difference
-    0.75
-    """
-    x, y, h = columns(a=a, b=b, human=human)
-    tests = permutation_tests(
-        [x, y], h, variant=variant, clusters=clusters, sources=sources, resamples=resamples,
-        seed=seed,
-    )  # fmt: skip
-    return tests[0, 1]
-
-
-def permutation_tests(
-    metrics: Sequence[ArrayLike],
-    human: ArrayLike,
-    *,
-    variant: str = "c",
-    clusters: ArrayLike | None = None,
-    sources: ArrayLike | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> dict[tuple[int, int], Permutation]:
-    """Return :func:`permutation_test` of every two of several metrics, by their numbers.
+    A test is NaN, with an ``UndefinedWarning``, where a row is not finite.
 
     All see the same swaps. What a metric's scores add to S among themselves is worked out once,
     and what they add beside another's once for the two (:mod:`discode.stats.swaps`).
@@ -140,9 +114,9 @@ def permutation_test_preference(
     Or any other numbers that come in pairs, such as two captioners' scores of the same images.
 
     The cell (``clusters``, ``sources``) whose credits are swapped and p are those of
-    ``permutation_test``. With ``categories`` (M,) the accuracies' mean over categories is compared.
-    A swap changes the sign of the cell's part in the difference, so that all resamples are one
-    matrix product.
+    ``permutation_tests``. With ``categories`` (M,) the accuracies' mean over categories is
+    compared. A swap changes the sign of the cell's part in the difference, so that all resamples
+    are one matrix product.
 
     >>> permutation_test_preference([1, 1, 1, 1], [0, 0, 1, 0], clusters=range(4)).difference
     0.75

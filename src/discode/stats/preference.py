@@ -6,16 +6,13 @@ the caller reports how many there were.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discode.errors import InputError
+from discode.errors import InputError, lookup
 from discode.stats.base import (
     Floats,
     Ints,
-    check_choice,
     columns,
     counts,
     label_codes,
@@ -23,14 +20,8 @@ from discode.stats.base import (
 )
 from discode.stats.tau import concordances
 
-BINS = 4096
-"""Differences of scores are counted in this many bins before any are sorted."""
-CHUNK = 1 << 18
-"""Differences are made about this many at a time."""
-MAX_SORTED = 1 << 26
-"""More differences than this are not sorted: they would take 2 GiB."""
-ROUNDING = 1e-9
-"""A bin that falls short of the best by less may still hold it: sums over groups are rounded."""
+MAX_DIFFERENCES = 1 << 24
+"""More differences of scores than this are not sorted: they would take a GiB."""
 
 
 def credit(left: ArrayLike, right: ArrayLike, chosen: ArrayLike, *, ties: str = "wrong") -> Floats:
@@ -43,7 +34,7 @@ def credit(left: ArrayLike, right: ArrayLike, chosen: ArrayLike, *, ties: str = 
     >>> credit([0.9, 0.2, 0.5], [0.1, 0.6, 0.5], [0, 0, 1], ties="half").tolist()
     [1.0, 0.0, 0.5]
     """
-    check_choice("ties", ties, "wrong", "half")
+    lookup(dict.fromkeys(("wrong", "half")), ties, "ties")
     a, b, side = columns(left=left, right=right, chosen=chosen)
     if not np.isin(side, (0, 1)).all():
         raise InputError("chosen must be 0 (left) or 1 (right) in every row")
@@ -107,9 +98,7 @@ def tie_calibrated(
     and 0; of equally good ones the smallest is returned. ε is fitted on the rows it is judged on:
     one number for the whole column, as in the paper, but not a held-out accuracy.
 
-    Rows with equal scores are merged, so that three raters per caption cost no more than one, and
-    the G(G-1)/2 differences of G distinct scores are first counted in bins: only bins that may
-    hold the best ε are sorted. 6,000 distinct scores, 18 million differences, take about a second.
+    Rows with equal scores are merged, so that three raters per caption cost no more than one.
 
     >>> tie_calibrated([1, 1, 2], [0.25, 0.5, 1.0])
     (1.0, 0.25)
@@ -126,35 +115,13 @@ def tie_calibrated(
     rows = rows[np.argsort(group[rows], kind="stable")]
     edges = np.cumsum(np.bincount(group[rows], minlength=len(pairs)))[:-1]
     scored = [(h[part], m[part]) for part in np.split(rows, edges)]
-    widest = max((float(np.ptp(m)) for _, m in scored if len(m)), default=0.0)
-
-    def bins(difference: Floats) -> Ints:
-        return np.minimum((difference / widest * BINS).astype(np.int64), BINS - 1)
-
-    size, net, rise = np.zeros((3, BINS))
-    for difference, gain in _chunks(scored, weights):
-        at = bins(difference)
-        size += np.bincount(at, minlength=BINS)
-        net += np.bincount(at, weights=gain, minlength=BINS)
-        rise += np.bincount(at, weights=np.maximum(gain, 0), minlength=BINS)
-    after = plain + np.cumsum(net)
-    before = after - net
-    hopeful = (size > 0) & (before + rise >= max(plain, after.max()) - ROUNDING)
-    if size[hopeful].sum() > MAX_SORTED:
-        raise InputError(
-            f"tie calibration would sort {int(size[hopeful].sum()):,} differences, at most "
-            f"{MAX_SORTED:,} are allowed: give groups (the image, say) or round the scores"
-        )
-    parts_of_bins = [np.zeros((2, 0))]
-    for difference, gain in _chunks(scored, weights):
-        chosen = hopeful[bins(difference)]
-        parts_of_bins.append(np.stack([difference[chosen], gain[chosen]]))
-    difference, gain = np.concatenate(parts_of_bins, axis=1)
+    distinct = np.array([len(np.unique(metric)) for _, metric in scored])
+    if (count := int((distinct * (distinct - 1)).sum()) // 2) > MAX_DIFFERENCES:
+        nothing = undefined(f"{count:,} differences of scores are too many to try: give groups")
+        return nothing, nothing
+    difference, gain = _differences(scored, weights)
     order = np.argsort(difference)
-    difference, gain = difference[order], np.cumsum(gain[order])
-    at = bins(difference)
-    first = np.searchsorted(at, at)  # the sum starts anew in each bin, from what lies before it
-    value = before[at] + gain - np.append(0.0, gain)[first]
+    difference, value = difference[order], plain + np.cumsum(gain[order])
     # Equal differences become ties together. Before all of them, ε = 0: the scores as they are.
     last = np.append(np.diff(difference) > 0, True)[: len(difference)]
     value, epsilon = np.append(plain, value[last]), np.append(0.0, difference[last])
@@ -189,32 +156,24 @@ def _right(human: Floats, metric: Floats, group: Ints) -> tuple[Floats, Floats]:
     return (score + untied) / 2 + tied_both, size * (size - 1) / 2
 
 
-def _chunks(parts: list[tuple[Floats, Floats]], weights: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Yield, for each two distinct scores of a part, their difference and the gain of a tie.
+def _differences(parts: list[tuple[Floats, Floats]], weights: Floats) -> tuple[Floats, Floats]:
+    """Return the differences of each two distinct scores of a part, and the gains of their ties.
 
     Pairs tied in ``human`` become right, concordant ones become wrong.
     """
-    differences: list[Floats] = []
-    gains: list[Floats] = []
-    held = 0
+    differences, gains = [np.zeros(0)], [np.zeros(0)]
     for (human, metric), weight in zip(parts, weights, strict=True):
         scores, rows = np.unique(metric, return_inverse=True)  # (G,)
         levels = _codes(human)
-        size = int(levels.max(initial=-1)) + 1
-        counts = np.bincount(rows * size + levels, minlength=len(scores) * size)
-        table = counts.reshape(len(scores), size).astype(np.float64)  # (G, L)
+        table = np.zeros((len(scores), int(levels.max(initial=-1)) + 1))  # (G, L)
+        np.add.at(table, (rows, levels), 1)
         # Rows at this score with the same level, minus those with a higher one: a lower score's
         # row ties with the former and is concordant with the latter.
         net = weight * (2 * table - np.cumsum(table[:, ::-1], axis=1)[:, ::-1])
         for i in range(len(scores) - 1):
             differences.append(scores[i + 1 :] - scores[i])
             gains.append(net[i + 1 :] @ table[i])
-            held += len(scores) - 1 - i
-            if held >= CHUNK:
-                yield np.concatenate(differences), np.concatenate(gains)
-                differences, gains, held = [], [], 0
-    if held:
-        yield np.concatenate(differences), np.concatenate(gains)
+    return np.concatenate(differences), np.concatenate(gains)
 
 
 def _codes(values: NDArray[np.generic]) -> Ints:

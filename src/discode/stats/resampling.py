@@ -70,12 +70,15 @@ def resample(statistic: Statistic, clusters: ArrayLike, resamples: int, seed: in
     As many clusters as there are (the distinct values of ``clusters`` (n,)) are drawn with
     replacement; all rows of a cluster come and go together, so row i gets the weight m[c_i].
     """
-    rng = generator(resamples, seed)
+    rng = generator(resamples, seed, least=0)
     codes = label_codes(clusters, "clusters", np.size(clusters))
+    ones = np.ones(len(codes), dtype=np.int64)
+    if not resamples:
+        return np.asarray([statistic(ones)], dtype=np.float64)
     if not len(codes):
         raise InputError("there are no rows to resample")
     function, size = by_multiplicity(statistic, codes), int(codes.max()) + 1
-    parts = [np.asarray([statistic(np.ones(len(codes), dtype=np.int64))], dtype=np.float64)]
+    parts = [np.asarray([statistic(ones)], dtype=np.float64)]
     for count in block_sizes(resamples, size):
         parts.append(function(rng.multinomial(size, np.full(size, 1 / size), size=count)))
     return np.concatenate(parts)
@@ -97,9 +100,9 @@ def bootstrap(
 
     Percentiles, since they stay within [-1, 1], need no standard error of τ under clustering, and
     commute with any rescaling (accuracy and τ = 2·acc - 1 agree). They need some dozens of
-    clusters: with ten images no interval is worth much, and with one or two there is none. A
-    cluster drawn twice is tied with its copy, which shrinks a resampled τ by about 1/n: nothing
-    compared with the interval's width.
+    clusters: with ten images no interval is worth much, and with one or two, or without
+    resamples, there is none. A cluster drawn twice is tied with its copy, which shrinks a resampled
+    τ by about 1/n: nothing compared with the interval's width.
 
     Resamples where the statistic is undefined are counted, with an ``UndefinedWarning``, and the
     interval is that of the others. Efron & Tibshirani (1993), chapters 13 and 8 (clusters).
@@ -110,7 +113,7 @@ def bootstrap(
     >>> round(interval.value, 3), interval.low <= interval.value <= interval.high
     (0.596, True)
     """
-    return _interval(resample(statistic, clusters, resamples, seed), clusters, level)
+    return bootstrap_all(statistic, clusters, resamples=resamples, seed=seed, level=level)[0]
 
 
 def bootstrap_all(
@@ -128,41 +131,28 @@ def bootstrap_all(
     [3.0, 3.0]
     """
     draws = resample(statistic, clusters, resamples, seed)
-    return [_interval(column, clusters, level) for column in draws.T]
-
-
-def paired_bootstrap(
-    stat_a: Callable[[Ints], float],
-    stat_b: Callable[[Ints], float],
-    clusters: ArrayLike,
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> Comparison:
-    """Return a - b with its percentile interval, and p; both see the same resamples.
-
-    p inverts the interval: twice the smaller of (1 + #{d* <= 0}) / (1 + resamples) and the other
-    tail, at most 1. So p < 1 - level and an interval without 0 say the same. Undefined resamples
-    count against the difference. Koehn (EMNLP 2004); Berg-Kirkpatrick et al. (EMNLP 2012).
-
-    >>> mean_of = lambda x: lambda weights: float(np.average(x, weights=weights))
-    >>> done = paired_bootstrap(mean_of([1, 1, 1, 1]), mean_of([0, 0, 1, 0]), range(4))
-    >>> done.difference.value, done.p < 0.05
-    (0.75, True)
-    """
-    a, b = (resample(statistic, clusters, resamples, seed) for statistic in (stat_a, stat_b))
-    return resampled_difference(a, b, clusters, level)
+    return [_interval(column, clusters, level) for column in np.atleast_2d(draws.T)]
 
 
 def resampled_difference(a: Floats, b: Floats, clusters: ArrayLike, level: float) -> Comparison:
-    """Return what :func:`paired_bootstrap` does; ``a`` and ``b`` are what ``resample`` returned."""
+    """Return a - b with its percentile interval, and p, by the paired bootstrap.
+
+    ``a`` and ``b`` are what ``resample`` returned of two statistics with the same seed. p inverts
+    the interval: twice the smaller of (1 + #{d* <= 0}) / (1 + resamples) and the other tail, at
+    most 1. So p < 1 - level and an interval without 0 say the same. Undefined resamples count
+    against the difference. Koehn (EMNLP 2004); Berg-Kirkpatrick et al. (EMNLP 2012).
+
+    >>> def draws(x): return resample(lambda w: float(np.average(x, weights=w)), range(4), 1000, 0)
+    >>> done = resampled_difference(draws([1, 1, 1, 1]), draws([0, 0, 1, 0]), range(4), 0.95)
+    >>> done.difference.value, done.p < 0.05
+    (0.75, True)
+    """
     interval, draws = _interval(a - b, clusters, level), (a - b)[1:]
     # Not "<= 0": a NaN must count against the difference.
     fewer = 1 + min(int((~(draws > 0)).sum()), int((~(draws < 0)).sum()))
     p = min(1.0, 2 * (fewer / (1 + len(draws))))
-    few = _are_few(clusters) or np.isnan(interval.value)
-    return Comparison(interval, float("nan") if few else p)
+    unknown = _are_few(clusters) or np.isnan(interval.value) or not len(draws)
+    return Comparison(interval, float("nan") if unknown else p)
 
 
 def by_multiplicity(statistic: Statistic, codes: Ints) -> Callable[[Ints], Floats]:

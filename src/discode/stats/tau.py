@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discode.errors import InputError
-from discode.stats.base import Floats, Ints, check_choice, columns, counts
+from discode.errors import InputError, lookup
+from discode.stats.base import Floats, Ints, columns, counts
 
 MATRIX_CLUSTERS = 4096
 """With more clusters than this, their matrix (128 MiB of doubles here) is not worth its memory."""
@@ -155,7 +155,7 @@ class KendallPlan:
     """
 
     def __init__(self, x: ArrayLike, y: ArrayLike, *, variant: str = "b") -> None:
-        check_choice("variant", variant, "b", "c")
+        lookup(dict.fromkeys("bc"), variant, "variant")
         a, b = columns(x=x, y=y)
         self.variant = variant
         self.rows = len(a)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from discode.backends.local.catalog import CATALOG, NO_ADAPTER, STAND_IN, TINY, TRANSLATED, UNTRIED
+from discode.backends.local.catalog import CATALOG, STAND_IN, TINY, UNTRIED
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED
 from tests.helpers.tiny_remote.make import PACKED as REMOTE
 
@@ -17,9 +17,10 @@ def test_the_catalog_says_what_was_tried() -> None:
         elif row.kind in packed:
             assert (row.tested, row.packed) == (TINY, packed[row.kind]), row.hub
         else:
-            assert (row.tested, row.packed, row.note) == (UNTRIED, False, NO_ADAPTER), row.hub
+            assert (row.tested, row.packed) == (UNTRIED, False), row.hub
+            assert "without an adapter" in row.note
         # the original layout of the hub is translated (test_internvl), -hf is transformers' own
         original = row.kind == "internvl" and not row.hub.endswith("-hf")
-        assert row.note.startswith(TRANSLATED) == original, row.hub
+        assert ("original layout" in row.note) == original, row.hub
     assert sum(bool(row.paper) for row in CATALOG) == 10
     assert [row.hub for row in CATALOG if "default" in row.note] == ["llava-hf/llava-next-72b-hf"]

@@ -125,7 +125,7 @@ def test_hostile_captions_stay_captions(vocabulary: Vocabulary) -> None:
             assert [token for token in suffix if token in ids] == clean, caption
             text = tokenized.render(caption, ())
             assert not end.strip() or end.strip() not in text, caption
-    with pytest.raises(InputError, match=r"'a dog ' is followed by half a character .*U\+D83D"):
+    with pytest.raises(InputError, match="half a character"):
         tokenized.suffixes([Pair("", "a dog \ud83d")])
 
 

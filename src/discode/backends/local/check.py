@@ -29,7 +29,6 @@ from discode.scales import UNIT
 SMALL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
 """What is downloaded of a model; weights and code are not."""
 EXAMPLE = "0.8"
-_UNKNOWN = "known once its code has run"
 
 
 def check_model(name: str, revision: str | None = None) -> dict[str, str]:
@@ -43,21 +42,34 @@ def check_model(name: str, revision: str | None = None) -> dict[str, str]:
             adapter = REMOTE_CODE_MODELS[architecture].adapter.__name__
             route = f"by its own code (-M trust_remote_code=true) and the adapter {adapter}"
             captions = _captions(adapter.lower(), remote=True)
-            return _rows(name, kind, route, captions, _UNKNOWN, _UNKNOWN, size)
-        if "auto_map" in settings and not internvl.is_original(settings) and not _native(kind):
+            start = tokens = "known once its code has run"
+        elif "auto_map" in settings and not internvl.is_original(settings) and not _native(kind):
             raise InputError(
                 f"{name} cannot be opened: it is a {kind!r} model with code of its own, for which "
                 "there is no adapter"
             )
-        described = describe(str(folder), {"revision": None, "trust_remote_code": False})
-        vocabulary = Vocabulary(described.processor)
-        tokenized = vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
-        route = "by transformers, without code of its own"
-        if described.original:
-            route = "its layout is translated for transformers' InternVL; its own code is not run"
-        captions, start = _captions(described.config.model_type), _start(vocabulary, tokenized.text)
-        size = size or _counted_bytes(described.config)
-        return _rows(name, kind, route, captions, start, _tokens(tokenized), size)
+        else:
+            described = describe(str(folder), {"revision": None, "trust_remote_code": False})
+            vocabulary = Vocabulary(described.processor)
+            tokenized = vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
+            route = (
+                "its layout is translated for transformers' InternVL; its own code is not run"
+                if described.original
+                else "by transformers, without code of its own"
+            )
+            captions = _captions(described.config.model_type)
+            start, tokens = _start(vocabulary, tokenized.text), _tokens(tokenized)
+            size = size or _counted_bytes(described.config)
+    four_bits = memory.gigabytes(0.28 * size)  # with their scales
+    weights = f"{memory.gigabytes(size)} in bfloat16, {four_bits} in 4 bit"
+    return {
+        "model": f"{name} ({kind})",
+        "opened": route,
+        "captions": captions,
+        "an answer begins with": start,
+        "answers on unit": tokens,
+        "memory of the weights": weights if size else "unknown before the download",
+    }
 
 
 def open_vocabulary(name: str, revision: str | None = None) -> Vocabulary:
@@ -122,21 +134,6 @@ def _tokens(tokenized: TokenizedPrompt) -> str:
     groups = {len(group) for groups in tokenized.answers for group in groups}
     ids = "1 token each" if groups == {1} else f"up to {max(groups)} tokens each, such as 85"
     return f"{stems}; then {' '.join(tokenized.scale.answers)} ({ids})"
-
-
-def _rows(
-    name: str, kind: str, route: str, captions: str, start: str, tokens: str, weights: float
-) -> dict[str, str]:
-    four_bits = memory.gigabytes(0.28 * weights)  # with their scales
-    size = f"{memory.gigabytes(weights)} in bfloat16, {four_bits} in 4 bit"
-    return {
-        "model": f"{name} ({kind})",
-        "opened": route,
-        "captions": captions,
-        "an answer begins with": start,
-        "answers on unit": tokens,
-        "memory of the weights": size if weights else "unknown before the download",
-    }
 
 
 def _counted_bytes(config: Any) -> float:

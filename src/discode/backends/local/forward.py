@@ -344,7 +344,7 @@ class ModelRunner:
         Nothing else is wanted of them: the pass ends with the keys and values of the last layer.
         """
         torch = require("torch", "hf")
-        cache = _new_cache(stop_after=self.text_config.num_hidden_layers - 1)
+        cache = _cache_class()(stop_after=self.text_config.num_hidden_layers - 1)
         ids = torch.cat([image.ids for image in images])
         with suppress(_PrefixDone):
             self.run(ids, self.model_inputs(images), cache, keep=1)
@@ -364,7 +364,7 @@ class ModelRunner:
         """
         torch = require("torch", "hf")
         prefix = cache.get_seq_length()
-        text_cache = _new_cache() if self._attends_to_all() else cache
+        text_cache = _cache_class()() if self._attends_to_all() else cache
         layouts = [PackedLayout.of(several, tokenized.stems) for several in chunk]
         *rows, keep = stack_layouts(layouts)
         tokens, *places = self._send(torch.from_numpy(np.stack(rows)))
@@ -669,22 +669,19 @@ class _PrefixDone(Exception):
     """Raised inside a model when all that is wanted of a prefix is there."""
 
 
-def _new_cache(stop_after: int | None = None) -> Any:
-    """Return a cache that keeps what it is given first, where transformers' own would copy it.
-
-    With ``stop_after``, it ends the pass when that layer's keys and values are there.
-    """
-    cache = _cache_class()()  # without a config: every layer keeps the whole prefix
-    cache.stop_after = stop_after
-    return cache
-
-
 @functools.cache
 def _cache_class() -> Any:
+    """Return the class of caches that keep what they are given first; transformers' own copy it.
+
+    With ``stop_after``, a cache ends the pass when that layer's keys and values are there. Without
+    a configuration every layer keeps the whole prefix.
+    """
     transformers = require("transformers", "hf")
 
     class KeepingCache(transformers.DynamicCache):  # type: ignore[misc, name-defined]
-        stop_after: int | None = None
+        def __init__(self, stop_after: int | None = None) -> None:
+            super().__init__()
+            self.stop_after = stop_after
 
         def update(
             self, key_states: Any, value_states: Any, layer_idx: int, *more: Any, **named: Any

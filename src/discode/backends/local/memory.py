@@ -67,8 +67,8 @@ def free_bytes(device: str) -> int | None:
         return int(torch.cuda.mem_get_info(device)[0])
     if device != "cpu":
         return None
-    known = [size for size in (_system_free(), _container_free()) if size is not None]
-    return min(known, default=None)
+    system, container = require("psutil", "hf").virtual_memory().available, _container_free()
+    return int(system if container is None else min(system, container))
 
 
 def check_fits(name: str, needed: float, kind: str, device: str) -> None:
@@ -110,15 +110,6 @@ def gigabytes(size: float) -> str:
     '16.2 GB'
     """
     return f"{size / 1e9:.1f} GB" if size > 1e8 else f"{size / 1e6:.2f} MB"
-
-
-def _system_free() -> int | None:
-    """Return the memory that Linux says a program could get."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if "MemAvailable" in line), None)
 
 
 def _container_free(folder: Path = Path("/sys/fs/cgroup")) -> int | None:

@@ -6,7 +6,6 @@ followed by the stem and the answer, and looking at what was added.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,17 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import InputError
-from discode.pairs import Pair
+from discode.pairs import Pair, check_characters
 from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import Scale
 
 # Captions that begin in different ways: the ids that come before all of them are the prefix.
 _BEGINNINGS = ("a dog", "7 dogs", "'a'", "Été", "猫", ".", "-a", ")", "\u0301a", "\U0001f415", '"')
-
-
-# Half a character: Python strings may hold it, UTF-8 and tokenizers may not.
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def conversation(text: str, image: Any = None) -> list[dict[str, Any]]:
@@ -109,12 +104,7 @@ class TokenizedPrompt:
 
     def render(self, caption: str, references: Sequence[str]) -> str:
         """Return the prompt with a caption, whose control tokens are disarmed."""
-        for text in (caption, *references):
-            if half := _SURROGATE.search(text):
-                raise InputError(
-                    f"{text[: half.start()][-20:]!r} is followed by half a character (a lone "
-                    f"surrogate, U+{ord(half[0]):04X})"
-                )
+        check_characters(caption, *references)
         control = self.vocabulary.control_tokens
         return self.prompt.render(caption, references, self.scale, control)
 

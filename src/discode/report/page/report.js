@@ -431,6 +431,16 @@ const failedOn = (bench, row) => bench.failures.some((found) => pairsOf(bench, r
   !UNRATED && bench.scores.some((column) => pairsOf(bench, row).some((pair) => column[pair] === null));
 const flagged = (bench, row) => bench.marks.some((found) => pairsOf(bench, row).some((pair) => found.has(pair)));
 
+// The words of a pair by the metric that is chosen, else by the first judge of which they are known.
+function explanationOf(bench, pair) {
+  const chosen = bench.number.get($("metric").value);
+  const metric = bench.explained[chosen]?.[pair] ? chosen : bench.explained.findIndex((column) => column[pair]);
+  if (metric < 0) return null;
+  const spans = bench.explained[metric][pair].map(([start, end, effect, marked]) => ({ start, end, effect, marked }));
+  return { label: bench.metrics[metric].label, spans };
+}
+const blamed = (bench, row) => pairsOf(bench, row).some((pair) => explanationOf(bench, pair)?.spans.some((span) => span.marked));
+
 // ---- filters
 const SHOWS = {
   all: ["Everything", "", () => true],
@@ -443,6 +453,7 @@ const SHOWS = {
   split: ["Metrics disagree", `Two metrics are ${FAR} points or more apart; of two captions they prefer different ones.`,
     (bench, row, m, item) => (bench.kind === "ratings" ? spreadOf(item) >= FAR
       : bench.apart.some((c) => c[row] !== null && c[row] > 0) && bench.apart.some((c) => c[row] !== null && c[row] < 0))],
+  wrong: ["With a marked word", "A word is taken for wrong; of the captions that were explained.", (bench, row) => blamed(bench, row)],
   failed: ["Without a score", "At least one metric has no score.", (bench, row) => failedOn(bench, row)],
   flagged: ["Flagged", "A judge's score has a flag: truncated, cut, degenerate, defused, ...", (bench, row) => flagged(bench, row)],
 };
@@ -455,6 +466,7 @@ const KEYS = {
 };
 if (UNRATED) for (const key of ["people", "apart", "spread"]) delete KEYS[key];
 if (UNRATED) for (const key of ["against", "above", "below", "split"]) delete SHOWS[key];
+if (BENCHES.every((bench) => bench.explained.every((column) => !Object.keys(column).length))) delete SHOWS.wrong;
 const state = { sort: "place", down: false, selected: 0, items: new Uint32Array(0) };
 function options(select, rows) {
   const before = select.value;
@@ -732,6 +744,24 @@ function distributions(bench, pairs) {
   });
   return nodes;
 }
+function part(text) { // of a caption, which as a whole has a direction
+  const node = words(text, "span");
+  node.removeAttribute("dir");
+  return node;
+}
+function captionNode(bench, pair, tag, options) {
+  const explained = explanationOf(bench, pair), text = captionOf(bench, pair);
+  return explained ? make(tag, { dir: "auto", ...options }, ...markedCaption(text, explained.spans, part)) : words(text, tag, options);
+}
+function effects(bench, pairs) {
+  const known = pairs.map((pair) => explanationOf(bench, pair));
+  const [label] = known.flatMap((each) => each?.label ?? []);
+  if (label === undefined) return [];
+  return [make("h4", {}, "Words, by ", words(label)),
+    make("p", { class: "hint", text: "What each adds to the score, compared with something that says nothing in its place; in brackets where that is far less than a right word would." }),
+    ...known.flatMap((each, i) => (each ? [make("div", { class: "of-words" }, ...(pairs.length > 1 ? [make("b", { text: "AB"[i] })] : []),
+      effectsList(captionOf(bench, pairs[i]), each.spans, part))] : []))];
+}
 function itemView(item) {
   const [bench, row] = locate(item);
   const pairs = pairsOf(bench, row), rated = bench.kind === "ratings";
@@ -753,9 +783,9 @@ function itemView(item) {
       : make("div", { class: "photo" }, thumbnail(bench, pairs[0], "The image of this item")));
   }
   nodes.push(make("p", { class: "where" }, words(where)));
-  if (rated) nodes.push(named ? words(captionOf(bench, pairs[0]), "p", { class: "headline" }) : words(bench.ids[pairs[0]], "p", { class: "headline id" }));
+  if (rated) nodes.push(named ? captionNode(bench, pairs[0], "p", { class: "headline" }) : words(bench.ids[pairs[0]], "p", { class: "headline id" }));
   else nodes.push(make("ol", { class: "choice" }, ...pairs.map((pair, i) => make("li", { class: bench.chosen[row] === i ? "picked" : "" },
-    make("b", { text: "AB"[i] }), words(captionOf(bench, pair), "span"),
+    make("b", { text: "AB"[i] }), captionNode(bench, pair, "span"),
     ...(bench.chosen[row] === i ? [make("em", { text: "people's choice" })] : [])))));
   if (!named) nodes.push(make("p", { class: "notice", text: bench.data }));
   if (rated && !UNRATED) {
@@ -765,6 +795,7 @@ function itemView(item) {
         given.length > 1 ? `${given.map((v) => brief(v).replace(/\.00$/, "")).join(", ")}: mean ${fixed(bench.mean[row])}` : given.length ? brief(given[0]) : "not rated" })));
   }
   nodes.push(make("h4", { text: `${METRIC}s` }), scoresTable(bench, row));
+  nodes.push(...effects(bench, pairs));
   const problems = bench.metrics.flatMap((metric, m) => pairs.flatMap((pair) => [
     ...(bench.failures[m].has(pair) ? [make("li", { class: "bad" }, words(metric.label), ": ", words(bench.failures[m].get(pair)[0]))] : []),
     ...(bench.marks[m].get(pair) ?? []).map((flag) => make("li", {}, words(metric.label), ": ", make("span", { class: "flag", text: flag })))]));

@@ -35,6 +35,7 @@
     references: rows.map((row) => row.number), scores: column((row, label) => (PLAIN.includes(label) ? row[label] : row.score)),
     errors: metrics.map(({ label }) => by(rows.map((row) => (mine(row, label) && row.error !== null ? [row.error] : [])))),
     flags: metrics.map(({ label }) => by(rows.map((row) => (row.question.method === label ? row.flags : [])))),
+    explained: metrics.map(({ label }) => Object.fromEntries(rows.flatMap((row, i) => (row.spans && row.question.method === label ? [[i, row.spans.map(({ start, end, effect, marked }) => [start, end, effect, marked])]] : [])))),
     apart: column(() => null), said: rows.map(() => []), bars, thumbs: asked.map((question, i) => (question.thumbnail ? i : -1)),
   };
   const texts = rows.map((row) => row.caption);

@@ -9,6 +9,7 @@ let example = null; // where it comes from, if it is one of the examples
 let preview = null; // its object URL
 let room = Infinity; // bytes that the server takes
 let pending = null; // the request under way
+let explaining = new AbortController(); // what is asked about the words of the captions shown
 let judge = null; // what the server says of it
 let last = null; // what was asked last, and its answer
 const wide = matchMedia("(min-width: 1000px)"), phone = matchMedia("(max-width: 40rem)");
@@ -141,6 +142,16 @@ async function call(path, options = {}) {
   return body;
 }
 
+function post(path, asked, captions, signal) {
+  const form = new FormData();
+  form.append("image", asked.image, "image");
+  for (const caption of captions) form.append("captions", caption);
+  for (const text of asked.references) form.append("references", text);
+  if (asked.method) form.append("method", asked.method);
+  return call(path, { method: "POST", body: form, signal });
+}
+const reason = (error) => (error instanceof TypeError ? "The server cannot be reached." : error.message);
+
 // One request at a time; a person may take it back, and the server then does not judge it.
 let clock = 0;
 function busy(captions) {
@@ -176,17 +187,12 @@ async function ask({ jump = true } = {}) {
   }
   const asked = { image: chosen, name: $("drop-text").querySelector("b").textContent, file: called, example,
                   captions, references: lines($("references").value), method: $("method").value, token: $("token").value !== "" };
-  const form = new FormData();
-  form.append("image", chosen, "image");
-  for (const caption of captions) form.append("captions", caption);
-  for (const text of asked.references) form.append("references", text);
-  if (asked.method) form.append("method", asked.method);
   pending?.abort();
   const mine = pending = new AbortController();
   busy(captions.length);
   say(`${counted(captions.length)} …`);
   try {
-    const answer = await call("/v1/score", { method: "POST", body: form, signal: mine.signal });
+    const answer = await post("/v1/score", asked, captions, mine.signal);
     busy(0);
     say(`${counted(captions.length)} scored.`);
     render(asked, answer, jump);
@@ -194,7 +200,7 @@ async function ask({ jump = true } = {}) {
     if (mine !== pending) return; // another one was asked meanwhile
     busy(0);
     if (error.name === "AbortError") say("Cancelled.");
-    else say(error instanceof TypeError ? "The server cannot be reached." : error.message, true);
+    else say(reason(error), true);
     if (error.status === 401) $("token").focus();
   }
 }
@@ -238,8 +244,8 @@ function scoreBar(row, asked) {
 const typicalOf = (asked) => (asked.method === judge?.method ? judge?.typical : null);
 
 // A long caption shows three lines, and the rest on demand.
-function captionOf(rank, row) {
-  const caption = make("p", { class: "caption" }, make("span", { class: "rank", text: `${rank}. ` }), row.caption);
+function captionOf(rank, row, text) {
+  const caption = make("p", { class: "caption" }, make("span", { class: "rank", text: `${rank}. ` }), text);
   const more = make("button", { type: "button", class: "link", "aria-expanded": "false", text: "Show all of it" });
   more.hidden = true;
   more.addEventListener("click", () => {
@@ -255,10 +261,63 @@ function clamp() {
 }
 addEventListener("resize", clamp);
 
+// ---- which words are wrong: a caption is a button that shows and hides them
+function wordsOf(asked, row, kept) {
+  const text = make("span", { class: "words", role: "button", tabindex: "0", "aria-expanded": "false",
+                              "aria-describedby": "explain-hint", text: row.caption });
+  const below = make("div", { class: "below" });
+  below.hidden = true;
+  let asking = null, found = null; // asked for once
+  async function look() {
+    below.replaceChildren(make("p", { class: "sub busy", text: "Looking at its words" }));
+    try {
+      const { explanations: [explained] } = await post("/v1/explain", asked, [row.caption], explaining.signal);
+      found = explained;
+      kept.then((keepWords) => keepWords(row, explained.spans));
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      asking = null; // to open it again is to try again
+      below.replaceChildren(make("p", { class: "sub error", text: reason(error) }));
+      say(reason(error), true);
+    }
+  }
+  function mark() {
+    const { spans, error } = found, marked = spans.filter((span) => span.marked).length;
+    const count = marked === 1 ? "1 word is marked." : `${marked || "No"} words are marked.`;
+    text.replaceChildren(...markedCaption(row.caption, spans));
+    const caption = text.closest(".caption");
+    if (!caption.classList.contains("whole")) caption.nextElementSibling.click(); // all of it
+    below.replaceChildren(make("p", { class: "sub" }, term("words", "Words"), spans.length ? `${marked || "none"} marked` : "none that says anything about an image"),
+      ...(spans.length ? [effectsList(row.caption, spans)] : []),
+      ...(found.left_out ? [make("p", { class: "sub", text: `${found.left_out} more were not looked at${found.cut ? ", or are after what the judge reads" : ""}.` })] : []),
+      ...(error ? [make("p", { class: "sub error", text: error })] : []));
+    say(count);
+  }
+  async function toggle() {
+    const opened = text.getAttribute("aria-expanded") === "false";
+    text.setAttribute("aria-expanded", String(opened));
+    below.hidden = !opened;
+    if (opened) await (asking ??= look());
+    if (text.getAttribute("aria-expanded") === "false") text.replaceChildren(row.caption);
+    else if (found) mark();
+    clamp();
+  }
+  text.addEventListener("click", () => { if (getSelection().isCollapsed) toggle(); }); // who selects text wants to copy it
+  text.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    toggle();
+  });
+  return { text, below };
+}
+
 const near = (p, q) => p.every((x, i) => Math.abs(x - q[i]) < 0.0005);
 
 function render(asked, answer, jump) {
   last = { asked, answer };
+  explaining.abort();
+  explaining = new AbortController();
+  const kept = keep(asked, answer);
   const kinds = new Map(asked.example?.captions.map((text, i) => [text, asked.example.kinds[i]]) ?? []);
   const ranked = [...answer.scores].sort((a, b) => (b.score ?? -Infinity) - (a.score ?? -Infinity));
   const scored = ranked.filter((row) => row.error === null);
@@ -268,11 +327,10 @@ function render(asked, answer, jump) {
   const most = Math.max(0.25, ...scored.map(bars).flatMap(({ before, after }) => [...before, ...(after ?? [])]));
   $("ranking").replaceChildren(...ranked.map((row, i) => {
     const value = make("span", { class: "value", text: digits(row.score) });
-    const item = make("li", {}, make("div", { class: "top" }, captionOf(i + 1, row), value));
-    if (row.error !== null) {
-      item.append(make("p", { class: "sub error", text: row.error }));
-      return item;
-    }
+    if (row.error !== null)
+      return make("li", {}, make("div", { class: "top" }, captionOf(i + 1, row, row.caption), value), make("p", { class: "sub error", text: row.error }));
+    const { text, below } = wordsOf(asked, row, kept);
+    const item = make("li", {}, make("div", { class: "top" }, captionOf(i + 1, row, text), value), below);
     value.title = String(row.score);
     const facts = make("p", { class: "sub" });
     // Three of one reading; a chosen raw or smoothing is one of them already.
@@ -295,7 +353,6 @@ function render(asked, answer, jump) {
   $("thumb").hidden = false;
   $("thumb").src = URL.createObjectURL(asked.image); // another one may be chosen by now
   $("signature").textContent = answer.signature;
-  keep(asked, answer);
   $("results").hidden = false;
   $("nothing-yet").hidden = true;
   $("by-hand").hidden = true;
@@ -318,16 +375,25 @@ async function thumbnail(blob) {
     return canvas.toDataURL("image/webp", 0.6).replace(/^data:image\/webp;base64,/, "");
   } catch { return ""; } // an image that the browser cannot draw
 }
+// Resolves to what keeps the words of a row, too.
 async function keep(asked, answer) {
   const rows = answer.scores.map((row) => ({ caption: row.caption, score: row.score, error: row.error, flags: row.flags,
     raw: row.raw, smoothing: row.smoothing, bars: row.error === null ? spread(answer, row) : null }));
   const question = { name: asked.name, thumbnail: await thumbnail(asked.image), references: asked.references,
     method: asked.method || "default", signature: answer.signature, smoothingSignature: answer.smoothing_signature, rows };
-  const before = JSON.parse(sessionStorage.getItem("discode-asked") ?? "[]");
-  try {
-    sessionStorage.setItem("discode-asked", JSON.stringify([...before, question]));
-  } catch { /* the tab's store is full: the explorer has what fitted */ }
+  const change = (make) => {
+    const before = JSON.parse(sessionStorage.getItem("discode-asked") ?? "[]");
+    try {
+      sessionStorage.setItem("discode-asked", JSON.stringify(make(before)));
+      return before.length;
+    } catch { return -1; /* the tab's store is full: the explorer has what fitted */ }
+  };
+  const place = change((before) => [...before, question]);
   offerExplorer();
+  return (row, spans) => {
+    rows[answer.scores.indexOf(row)].spans = spans;
+    if (place >= 0) change((before) => before.map((other, i) => (i === place ? question : other)));
+  };
 }
 function offerExplorer() {
   const asked = JSON.parse(sessionStorage.getItem("discode-asked") ?? "[]").length;

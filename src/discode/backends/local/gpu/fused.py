@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -41,7 +41,8 @@ def fuse_norms(model: Any) -> int:
         if not type(module).__name__.endswith("RMSNorm") or getattr(weight, "ndim", 0) != 1:
             continue
         eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
-        norm = _Norm(weight, eps)
+        rms_norm = torch.nn.functional.rms_norm
+        norm = partial(rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps)
         probe = torch.linspace(-2, 3, 2 * len(weight), device=weight.device, dtype=weight.dtype)
         probe = probe.reshape(1, 2, len(weight))
         with torch.inference_mode():
@@ -49,17 +50,6 @@ def fuse_norms(model: Any) -> int:
                 module.forward = norm
                 done += 1
     return done
-
-
-class _Norm:
-    """The forward function of a norm."""
-
-    def __init__(self, weight: Any, eps: float | None) -> None:
-        self._run = require("torch", "hf").nn.functional.rms_norm
-        self._weight, self._eps = weight, eps
-
-    def __call__(self, hidden_states: Any) -> Any:
-        return self._run(hidden_states, self._weight.shape, self._weight, self._eps)
 
 
 def fuse_activations(model: Any) -> int:
@@ -71,7 +61,8 @@ def fuse_activations(model: Any) -> int:
             fused: Any = kernels.quick_gelu
             probe = torch.linspace(-9, 9, 64, device="cuda")
         elif {name for name, _ in module.named_children()} >= GATED:
-            fused, weight = _GatedFeed(module, kernels.gate_and_multiply), module.gate_proj.weight
+            fused = partial(_gated_feed, kernels.gate_and_multiply, module)
+            weight = module.gate_proj.weight
             wide = weight.is_floating_point() and weight.itemsize > 1  # else it is quantised
             probe = torch.linspace(-2, 3, 2 * module.gate_proj.in_features, device=weight.device)
             probe = probe.to(weight.dtype if wide else torch.bfloat16).reshape(1, 2, -1)
@@ -84,15 +75,8 @@ def fuse_activations(model: Any) -> int:
     return done
 
 
-class _GatedFeed:
-    """The forward function of a gated feed-forward block."""
-
-    def __init__(self, block: Any, gate: Any) -> None:
-        self._block, self._gate = block, gate
-
-    def __call__(self, x: Any) -> Any:
-        block = self._block
-        return block.down_proj(self._gate(block.gate_proj(x), block.up_proj(x)))
+def _gated_feed(gate: Any, block: Any, x: Any) -> Any:
+    return block.down_proj(gate(block.gate_proj(x), block.up_proj(x)))
 
 
 @cache
