@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, literal, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.stats import wilson
@@ -148,17 +148,14 @@ def _people(session: Session, rules: Rules) -> Iterator[Stall]:
 
 def _open_tasks(session: Session) -> Iterator[Stall]:
     """Yield the open tasks that nobody who is active may have."""
+    images = stuck_images(session)
     for kind, verb, role in (
         ("compare", "comparisons", "comparer"),
         ("revise", "revisions", "reviser"),
         ("look", "looks at revisions", "reviser"),
         ("study", "comparisons of the user study", "study"),
     ):
-        stuck = session.scalar(
-            select(func.count(Slot.id.distinct()))
-            .join(Image, Image.id == Slot.image_id)
-            .where(_for_nobody(kind))
-        )
+        stuck = sum(image.missing for image in images if image.kind == kind)
         if stuck:
             yield Stall(
                 f"{stuck} open {verb} cannot be assigned: everybody who is active has worked on "
@@ -185,37 +182,31 @@ def _not_loading(session: Session) -> Iterator[Stall]:
         )
 
 
-def _for_nobody(kind: str) -> ColumnElement[bool]:
-    """Return the condition that a slot is open, and nobody who is active may have it."""
-    roles = [name for name, kinds in ROLES.items() if kind in kinds]
-    able = select(Person.id).where(
-        Person.state == "active", Person.role.in_(roles), person_may_have(Person.id)
-    )
-    state = "done" if kind == "study" else "active"
-    return (Slot.kind == kind) & (Slot.state == "open") & (Image.state == state) & ~able.exists()
-
-
-def stuck_images(session: Session, most: int) -> list[Any]:
+def stuck_images(session: Session, most: int | None = None) -> list[Any]:
     """Return the images with open tasks that nobody who is active may have, so many of a kind.
 
     Rows of id, domain, source, kind, and how many tasks are ``missing``.
     """
-    return [
-        row
-        for kind in ("compare", "revise", "look", "study")
-        for row in session.execute(
+    rows: list[Any] = []
+    for kind in ("compare", "revise", "look", "study"):
+        roles = [name for name, kinds in ROLES.items() if kind in kinds]
+        able = select(Person.id).where(
+            Person.state == "active", Person.role.in_(roles), person_may_have(Person.id)
+        )
+        rows += session.execute(
             select(
-                Image.id, Domain.name.label("domain"), Image.source, literal(kind).label("kind"),
-                func.count(Slot.id).label("missing"),
+                Image.id, Domain.name.label("domain"), Image.source, Slot.kind,
+                func.count().label("missing"),
             )
             .join(Slot, Slot.image_id == Image.id)
             .join(Domain, Domain.id == Image.domain_id)
-            .where(_for_nobody(kind))
-            .group_by(Image.id, Domain.name, Image.source)
+            .where(Image.state == ("done" if kind == "study" else "active"))
+            .where(Slot.kind == kind, Slot.state == "open", ~able.exists())
+            .group_by(Image.id, Domain.name, Image.source, Slot.kind)
             .order_by(Image.id)
             .limit(most)
-        )
-    ]  # fmt: skip
+        ).all()  # fmt: skip
+    return rows
 
 
 def _silence(session: Session, now: float) -> Iterator[Stall]:

@@ -58,7 +58,7 @@ def make_campaign(
     gold: int = 0,
     name: str = "A test of captions",
     checks: Checks = CALM,
-    lease: float = 900.0,
+    **settings: Any,
 ) -> None:
     """Make a campaign of files; every second caption tries to be code."""
     begin(
@@ -77,7 +77,7 @@ def make_campaign(
             Picture(str(path), "", file_digest(path), (f"a {i}", f"b {i}"))
             for i, path in enumerate(next(iter(images.values()))[:gold])
         ],
-        name=name, checks=checks, lease_seconds=lease,
+        name=name, checks=checks, **settings,
     )  # fmt: skip
 
 

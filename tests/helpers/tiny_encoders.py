@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
+    BertConfig,
+    BertModel,
+    BertTokenizer,
     CLIPConfig,
     CLIPImageProcessor,
     CLIPModel,
@@ -61,6 +64,18 @@ def save_clip(folder: Path, seed: int = 0) -> Path:
     images = CLIPImageProcessor(size={"shortest_edge": 16}, crop_size=16)
     CLIPProcessor(image_processor=images, tokenizer=tokenizer).save_pretrained(folder)
     clip_model(seed).save_pretrained(folder)
+    return folder
+
+
+def save_bert(folder: Path, seed: int = 0) -> Path:
+    """A BERT that reads a few words and any letters, 24 tokens at most."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "dog", "cat", "the", "runs", *LETTERS]
+    words += [f"##{letter}" for letter in LETTERS]
+    tokenizer = BertTokenizer(vocab={w: n for n, w in enumerate(words)}, model_max_length=24)
+    tokenizer.save_pretrained(folder)
+    model = BertModel(BertConfig(**SIZES, vocab_size=len(words), max_position_embeddings=24))
+    _stir(model, seed)
+    model.save_pretrained(folder)
     return folder
 
 

@@ -11,7 +11,6 @@ from scipy import stats
 
 from discode.errors import InputError
 from mceval.checks import Checks, Evidence, careless_reason, coin_odds
-from mceval.database import from_json, to_json
 from mceval.queue.leases import is_gold_turn
 from mceval.rules import (
     Draw,
@@ -121,13 +120,6 @@ def test_a_vote_too_many() -> None:
 def test_invalid_rules_and_checks(kind: Any, given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(given))):
         kind(**given)
-
-
-def test_rules_and_checks_as_json() -> None:
-    rules = Rules(seed=-4, people=5, consensus="majority")
-    assert from_json(Rules, to_json(rules)) == rules
-    checks = Checks(gold_rate=0.25, automatic=False)
-    assert from_json(Checks, to_json(checks)) == checks
 
 
 def test_faults() -> None:

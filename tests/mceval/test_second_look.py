@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from discode.errors import InputError, NotAllowedError
+from discode.errors import NotAllowedError
 from mceval.checks import Checks
 from mceval.database import Database
 from mceval.export import ExportOptions, export_dataset
@@ -163,16 +163,6 @@ def test_looks_can_be_passed_on_and_taken_back(sqlite: Database) -> None:
     revise(sqlite, one, "a second revision", 25.0)
     look(sqlite, two, "a second revision", accepted=True, now=40.0)
     assert [row.answers for row in ask(sqlite, person_rows)] == [2, 1]
-
-
-def test_answers_that_are_none(sqlite: Database) -> None:
-    fill(sqlite, LOOK, {"a": (1, 1)})
-    one, two = revisers(sqlite, "one", "two")
-    revise(sqlite, one, "a first revision")
-    task = held(sqlite, two, "look")
-    for reply in (Choice(0), Revision("my own caption")):
-        with pytest.raises(InputError):
-            submit(sqlite, two, task.lease, new_submission(), 30.0, reply)
 
 
 def test_who_looks_without_looking_is_careless(sqlite: Database) -> None:

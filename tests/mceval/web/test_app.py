@@ -11,13 +11,11 @@ import subprocess
 import sys
 import time
 import zipfile
-from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
-from sqlalchemy import func, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import func, select
 
 from discode.benchmarks import load_benchmark
 from mceval.checks import Checks
@@ -27,7 +25,7 @@ from mceval.guide import COMPARED_EXAMPLES
 from mceval.people import guide_of, invite
 from mceval.report import domain_rows, flag_rows
 from mceval.rules import Rules
-from mceval.tables import Answer, Campaign, Image, Person, Slot, Void
+from mceval.tables import Answer, Image, Person, Slot, Void
 from tests.helpers.annotating import (
     Worker,
     fields,
@@ -298,12 +296,13 @@ def test_a_page_that_nobody_has_seen_takes_no_answer(sqlite: Database, tmp_path:
 
 
 def test_people_are_told_what_is_so(tmp_path: Path) -> None:
-    """Known answers and Skip only where there are any; captions stay as they are written."""
+    """Known answers, Skip and pay only where there are any; captions stay as they are written."""
     assert {one.better for one in COMPARED_EXAMPLES} == {0, 1}, "the better one stands on no side"
     images = images_in(tmp_path, {"a": 2})
-    for number, (rules, gold) in enumerate(((Rules(), 1), (Rules(skips=0), 0))):
-        with Database(str(tmp_path / f"{number}.db")) as db:
-            make_campaign(db, images, 2, rules=rules, gold=gold, checks=Checks(quick_seconds=0.0))
+    for rules, gold, pay in ((Rules(), 1, 15.0), (Rules(skips=0), 0, 0.0)):
+        with Database(str(tmp_path / f"{gold}.db")) as db:
+            checks = Checks(quick_seconds=0.0)
+            make_campaign(db, images, 2, rules=rules, gold=gold, checks=checks, pay_per_hour=pay)
             (one,) = invite(db, ["one"], "both", 0.0)
             with running(db) as where:
                 worker = Worker(where, one)
@@ -311,6 +310,8 @@ def test_people_are_told_what_is_so(tmp_path: Path) -> None:
                 task = worker.post("/consent", guide, agreed="yes")
             told = guide_of(ask(db, settings_of))
             assert ("known answer" in guide.text) == bool(gold)
+            assert ("paid at 15.00 USD per hour" in guide.text) == bool(pay)
+            assert ("paid" in guide.text) == bool(pay)
             for text in (re.sub("skip to|#main", "", guide.text), task.text, told):
                 assert ("skip" in text.casefold()) == bool(rules.skips)
             for shown in re.findall(r'<[^>]*id="(?:caption-\d|text|diff)"[^>]*>', task.text):
@@ -503,22 +504,3 @@ def test_a_second_look_at_a_revision(sqlite: Database, tmp_path: Path) -> None:
         assert "A second look" not in five.http.get("/guide").text, "nothing that comparers do"
     (image,) = scalars(sqlite, select(Image))
     assert (image.state, image.reference) == ("done", f"{before}, revised")
-
-
-def test_pay_is_told_only_if_it_was_promised(tmp_path: Path) -> None:
-    path = str(tmp_path / "campaign.db")
-    with Database(path) as db:
-        make_campaign(db, images_in(tmp_path, {"a": 1}), 1)
-        people = invite(db, ["one", "two"], "comparer", 0.0)
-    for person, pay in zip(people, (0.0, 15.0), strict=True):
-        with Database(path) as db:
-            db.run(partial(promise, pay=pay))
-            with running(db) as where:
-                guide = Worker(where, person).knock().text
-        assert ("paid at 15.00 USD per hour" in guide) == (pay > 0)
-        assert ("stops 3 minutes after the last sign of you" in guide) == (pay > 0)
-        assert ("paid" in guide) == (pay > 0)
-
-
-def promise(session: Session, pay: float) -> None:
-    session.execute(update(Campaign).values(pay_per_hour=pay))
