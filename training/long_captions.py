@@ -14,7 +14,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import discode
 from discode.backends.embedded.tokenizer import normalise
-from discode.stats import Interval, bootstrap, paired_bootstrap
+from discode.stats import Interval, bootstrap, resample, resampled_difference
 from training import statements
 
 Mask = NDArray[np.bool_]
@@ -115,7 +115,7 @@ def main() -> None:
         report(label, absent[chosen], value[chosen], images[chosen].tolist())
     ends = np.cumsum([len(sentences.texts) for _, sentences in split])
     wrong = np.array([part.any() for part in np.split(absent, ends[:-1])])
-    whole = replace(judge, by="caption").score_pairs([pair for pair, _ in split])
+    whole = judge.by_caption().score_pairs([pair for pair, _ in split])
     means = np.array([np.mean(part.value) for _, part in split])
     owners = np.array([Path(str(pair.image)).name for pair, _ in split])
     for label, chosen in {"captions": wrong | True, "cut captions": whole.flags["cut"]}.items():
@@ -124,9 +124,10 @@ def main() -> None:
             continue
         report(f"{label}, whole", low, whole.value[chosen], clusters)
         report(f"{label}, mean of sentences", low, means[chosen], clusters)
-        compared = paired_bootstrap(
-            auc(low, means[chosen]), auc(low, whole.value[chosen]), clusters
+        by_mean, by_whole = (
+            resample(auc(low, value[chosen]), clusters, 1000, 0) for value in (means, whole.value)
         )
+        compared = resampled_difference(by_mean, by_whole, clusters, 0.95)
         print(f"{label}, difference: {_shown(compared.difference)}")
     print(scores.signature)
 

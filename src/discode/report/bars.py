@@ -203,7 +203,7 @@ def _with_words(
     """Add what words do to the scores that have bars, by the readings of :func:`_variants`."""
     if not rows:
         return bars
-    scores = Scores.build(decoder.decode(readings), readings, signature)
+    scores = Scores.build(decoder, readings, signature)
     explained = explain_scores([pairs[row] for row in rows], scores, readings.scale, THRESHOLD)
     found = zip(rows, explained, strict=True)
     own = {row: each for row, each in found if np.isfinite(bars.before[row]).any()}

@@ -49,10 +49,6 @@ def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[Answe
     >>> [answer.scores[0].raw for answer in judge_together(load("embedded"), requests)]
     [0.8, 0.3]
     """
-    if len({request.explains for request in requests}) > 1:
-        return [judge_together(judge, [request])[0] for request in requests]
-    if any(request.explains for request in requests):
-        judge = judge.by_caption()
     images: dict[bytes, bytes] = {}
     row_of: dict[tuple[bytes, str, tuple[str, ...]], int] = {}
     pairs: list[Pair] = []
@@ -193,11 +189,12 @@ class Batcher:
 
         The oldest is always among them, so no request waits for ever because of a popular image.
         A model may hold all images of a batch decoded: together they have at most as many pixels
-        as one may have.
+        as one may have. Captions to explain are not judged with others: never by sentences.
         """
         by_image: dict[bytes, list[_Job]] = {}
         for job in self._jobs:
-            by_image.setdefault(job.request.digest, []).append(job)
+            if job.request.explains is self._jobs[0].request.explains:
+                by_image.setdefault(job.request.digest, []).append(job)
         jobs: list[_Job] = []
         size = pixels = 0
         for job in chain.from_iterable(by_image.values()):
@@ -214,10 +211,11 @@ class Batcher:
     async def _judge_batch(self, jobs: list[_Job]) -> None:
         start = time.monotonic()
         requests = [job.request for job in jobs]
+        judge = self.judge.by_caption() if requests[0].explains else self.judge
         results: Sequence[Answer | Exception]
         try:
             results = await asyncio.get_running_loop().run_in_executor(
-                self._thread, judge_together, self.judge, requests
+                self._thread, judge_together, judge, requests
             )
         except Exception as error:  # the queue must survive any error
             results = [error] * len(jobs)
