@@ -253,12 +253,12 @@ def test_mistakes_with_the_default_judge_are_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("shipped")
 @pytest.mark.parametrize(
-    ("captions", "seconds"),
-    [(["a dog runs"], 15), ([f"a dog {'runs ' * 70}{i}" for i in range(64)], 150)],
+    ("captions", "seconds", "megabytes"),
+    [(["a dog runs"], 15, 600), ([f"a dog {'runs ' * 70}{i}" for i in range(64)], 150, 900)],
     ids=["one", "the worst batch"],
 )
-def test_the_whole_command_is_small(captions: list[str], seconds: float) -> None:
-    """Memory has a limit; CPU time a wide one (perf/embedded.py has the speed)."""
+def test_the_whole_command_is_small(captions: list[str], seconds: float, megabytes: float) -> None:
+    """Limits are wide: peaks vary by a tenth and more (perf/embedded.py has memory and speed)."""
     if not Path("/proc/self/status").exists():
         pytest.skip("no /proc on this system to tell the peak of memory")
     code = (
@@ -269,7 +269,7 @@ def test_the_whole_command_is_small(captions: list[str], seconds: float) -> None
     command = [sys.executable, "-c", code, "score", CAT, *captions]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", done.stderr)
-    assert int(peak) * 1024 < 700e6
+    assert int(peak) * 1024 < megabytes * 1e6
     assert float(done.stderr.split()[-1]) < seconds
 
 
