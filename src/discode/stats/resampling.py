@@ -30,7 +30,7 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and the interval around it; ``undefined`` counts the resamples without a value.
+    """A value and the interval around it.
 
     Bounds are NaN where there is no interval: no resample has a value, or clusters are too few.
     """
@@ -39,7 +39,6 @@ class Interval:
     low: float
     high: float
     level: float
-    undefined: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
@@ -53,7 +52,7 @@ class Interval:
     def times(self, factor: float) -> Interval:
         """Return the interval in another unit: ``times(100)`` of a share is in percent."""
         value, low, high = (factor * number for number in (self.value, self.low, self.high))
-        return Interval(value, low, high, self.level, self.undefined)
+        return Interval(value, low, high, self.level)
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def bootstrap(
     resamples, there is none. A cluster drawn twice is tied with its copy, which shrinks a resampled
     τ by about 1/n: nothing compared with the interval's width.
 
-    Resamples where the statistic is undefined are counted, with an ``UndefinedWarning``, and the
+    Resamples where the statistic is undefined are counted in an ``UndefinedWarning``, and the
     interval is that of the others. Efron & Tibshirani (1993), chapters 13 and 8 (clusters).
 
     >>> from discode.stats import KendallPlan
@@ -190,6 +189,6 @@ def _interval(values: Floats, clusters: ArrayLike, level: float) -> Interval:
         reason = f"the statistic is undefined in {missing} of {len(draws)} resamples"
         warnings.warn(reason, UndefinedWarning, stacklevel=3)
     if not len(defined):
-        return Interval(value, math.nan, math.nan, level, missing)
+        return Interval.point(value, level)
     low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2]).tolist()
-    return Interval(value, low, high, level, missing)
+    return Interval(value, low, high, level)
