@@ -28,7 +28,7 @@ def paired_bootstrap(
     a: Any, b: Any, clusters: Any, resamples: int = 1000, seed: int = 0
 ) -> Comparison:
     ours, theirs = (resample(statistic, clusters, resamples, seed) for statistic in (a, b))
-    return resampled_difference(ours, theirs, clusters, 0.95)
+    return resampled_difference(ours, theirs, 0.95)
 
 
 def sample(

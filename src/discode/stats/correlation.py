@@ -63,6 +63,5 @@ def ranks(x: ArrayLike) -> Floats:
     >>> ranks([10, 30, 10, 20]).tolist()
     [1.5, 4.0, 1.5, 3.0]
     """
-    (a,) = columns(x=x)
-    codes, sizes = np.unique(a, return_inverse=True, return_counts=True)[1:]
+    codes, sizes = np.unique(x, return_inverse=True, return_counts=True)[1:]
     return np.asarray((np.cumsum(sizes) - (sizes - 1) / 2)[codes], dtype=np.float64)
