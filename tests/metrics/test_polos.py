@@ -233,7 +233,7 @@ def test_files_that_are_not_polos(
 
 
 def test_classes_in_a_file_are_never_imported(tmp_path: Path) -> None:
-    from discode.metrics.clip_weights import read_weights
+    from discode.metrics.clip_weights import read_clip_weights
 
     class Evil:
         def __reduce__(self) -> Any:
@@ -244,11 +244,11 @@ def test_classes_in_a_file_are_never_imported(tmp_path: Path) -> None:
             return (os.mkdir, (str(tmp_path / "ran"),))
 
     torch.save({"state_dict": {"a": torch.ones(1)}, "evil": Evil()}, tmp_path / "evil.ckpt")
-    assert list(read_weights(tmp_path / "evil.ckpt")) == ["a"]
+    assert list(read_clip_weights(tmp_path / "evil.ckpt", low_rank=False)) == ["a"]
     assert not (tmp_path / "ran").exists()
     torch.save({"a": torch.ones(1), "evil": Evil()}, tmp_path / "evil.ckpt")
     with pytest.raises(InputError, match="is not a state dict"):
-        read_weights(tmp_path / "evil.ckpt")
+        read_clip_weights(tmp_path / "evil.ckpt", low_rank=False)
     torch.save({"a": torch.ones(1), "evil": System()}, tmp_path / "evil.ckpt")
     with pytest.raises(InputError, match=r"whose module .* is blocked.*never code"):
-        read_weights(tmp_path / "evil.ckpt")
+        read_clip_weights(tmp_path / "evil.ckpt", low_rank=False)

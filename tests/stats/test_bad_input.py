@@ -41,7 +41,7 @@ PLAN = KendallPlan(TWO, TWO)
         (lambda: PLAN([1, -1]), "weights"),
         (lambda: PLAN([0.5, 1.0]), "weights"),
         (lambda: PLAN.clustered(np.array([0])), "clusters"),
-        (lambda: bootstrap(PLAN, []), "rows"),
+        (lambda: bootstrap(PLAN, []), "weights"),
         (lambda: bootstrap(PLAN, [1, 2, 3]), "clusters"),
         (lambda: bootstrap(PLAN, [TWO]), "clusters"),
         (lambda: bootstrap(PLAN, [1, NAN]), "clusters"),

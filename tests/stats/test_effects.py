@@ -60,7 +60,7 @@ def test_intervals_agree_with_scipy_and_the_paired_bootstrap() -> None:
         return lambda weights: float(np.average(values, weights=weights))
 
     ours, others = (resample(mean_of(values), range(80), 300, 3) for values in (a, b))  # type: ignore[arg-type]  # a function
-    other = resampled_difference(ours, others, range(80), 0.95).difference
+    other = resampled_difference(ours, others, 0.95).difference
     same = bootstrap_all(plan, range(80), resamples=300, seed=3)[2]
     assert (same.low, same.high) == pytest.approx((other.low, other.high))
 

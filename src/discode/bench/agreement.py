@@ -98,8 +98,7 @@ def _of_ratings(
     x, y = value[judgments.pair], judgments.value
     keep = np.isfinite(x) & np.isfinite(y)
     x, y, clusters = x[keep], y[keep], image[judgments.pair][keep]
-    plan = KendallPlan(x, y, variant="b")
-    resampling = protocol.bootstrap if len(x) else protocol.bootstrap | {"resamples": 0}
+    resampling, plan = protocol.bootstrap, KendallPlan(x, y, variant="b")
     intervals = {
         name: bootstrap(tau, clusters, **resampling)
         for name, tau in (("tau_b", plan), ("tau_c", plan.as_variant("c")))

@@ -166,7 +166,7 @@ def compare_metrics(
         permuted = _permute(log, names, keep, measure, swap, resamples, seed)
         rows = []
         for a, b in combinations(names, 2):
-            drawn = resampled_difference(draws[a], draws[b], images, LEVEL)
+            drawn = resampled_difference(draws[a], draws[b], LEVEL)
             apart, p = drawn.difference.times(100), permuted[a, b]
             rows.append(
                 MetricDifference(
@@ -191,7 +191,7 @@ def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtoco
         resample(_statistic(log, name, measure, keep), images, protocol.resamples, protocol.seed)
         for name in (a, b)
     )
-    drawn = resampled_difference(ours, theirs, images, protocol.level)
+    drawn = resampled_difference(ours, theirs, protocol.level)
     return replace(drawn, difference=drawn.difference.times(100))
 
 

@@ -76,24 +76,33 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
 
 def _ratings(builder: BenchmarkBuilder, rows: _Entries, scale: str) -> Ratings:
     low, high = _bounds(scale) or (-math.inf, math.inf)
+    checked = [(r.text("image"), r.text("caption"), r.number("rating", low, high)) for r in rows]
+    names, who = ([_text(row, name) for row in rows] for name in ("id", "rater"))
+    pairs = [
+        builder.add(image, caption, references, name, row.where)
+        for (image, caption, _), references, name, row in zip(
+            checked, _references(rows), names, rows, strict=True
+        )
+    ]
     raters: dict[str, int] = {}
     rated: set[tuple[int, str]] = set()
-    judged = []
-    for row in rows:
-        image, caption = row.text("image"), row.text("caption")
-        value, rater = row.number("rating", low, high), _text(row, "rater")
-        pair = builder.add(image, caption, _references(row), _text(row, "id"), row.where)
+    for row, pair, rater in zip(rows, pairs, who, strict=True):
         if rater:
             row.check_new((pair, rater), rated)
         rated.add((pair, rater))
-        judged.append((pair, value, raters.setdefault(rater, len(raters))))
-    return Ratings.of(judged)
+        raters.setdefault(rater, len(raters))
+    return Ratings.of(
+        [
+            (pair, value, raters[rater])
+            for pair, (_, _, value), rater in zip(pairs, checked, who, strict=True)
+        ]
+    )
 
 
 def _preferences(builder: BenchmarkBuilder, rows: _Entries) -> Preferences:
     keys: set[str] = set()
     judged = []
-    for i, row in enumerate(rows):
+    for i, (row, references) in enumerate(zip(rows, _references(rows), strict=True)):
         side = row.get("preference")
         chosen = _SIDES.get(str(side).strip().lower()) if not isinstance(side, bool) else None
         if chosen is None:
@@ -102,7 +111,6 @@ def _preferences(builder: BenchmarkBuilder, rows: _Entries) -> Preferences:
         key = _text(row, "id") or f"{image}#{i}"
         row.check_new(key, keys)
         keys.add(key)
-        references = _references(row)
         left, right = (
             builder.add(image, row.text(f"caption_{side}"), references, f"{key}{side}", row.where)
             for side in "ab"
@@ -117,9 +125,12 @@ def _text(row: Entry, name: str) -> str:
     return "" if value is None else str(value)
 
 
-def _references(row: Entry) -> tuple[str, ...]:
-    texts = reference_list(row.fields.get("references"), row.where)
-    return Entry({"references": texts}, row.where).texts("references")
+def _references(rows: _Entries) -> list[tuple[str, ...]]:
+    cells = [reference_list(row.fields.get("references"), row.where) for row in rows]
+    return [
+        Entry({"references": cell}, row.where).texts("references")
+        for cell, row in zip(cells, rows, strict=True)
+    ]
 
 
 ROW = BenchmarkRow(

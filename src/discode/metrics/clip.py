@@ -18,15 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.errors import ImageError, InputError, require
+from discode.errors import ImageError, require
 from discode.files import sha256
 from discode.images import image_digest, open_image
 from discode.metrics import encoders
 from discode.metrics.base import PairMetric, RowScores
 from discode.metrics.clip_weights import (
-    has_low_rank,
-    merge_low_rank,
-    read_weights,
+    read_clip_weights,
     rename_openai_weights,
     replace_weights,
 )
@@ -94,7 +92,7 @@ class ClipEncoder:
         revision = revision_of(name, model)
         if weights is not None:
             path = Path(weights)
-            state = _read_clip(path, low_rank)
+            state = read_clip_weights(path, low_rank)
             replace_weights(model, rename_openai_weights(state), path.name, "CLIP")
             revision += "+" + sha256(path)[:8]
         return cls(model, tokenizer, processor, shown_name(name), revision, unit)
@@ -201,14 +199,3 @@ def _pick(transformers: Any, name: str) -> tuple[Any, ...]:
     model = transformers.CLIPModel.from_pretrained(name, use_safetensors=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(name)
     return model.float(), tokenizer, transformers.AutoImageProcessor.from_pretrained(name)
-
-
-def _read_clip(path: Path, low_rank: bool) -> dict[str, Any]:
-    """Read PAC-S's weights, or with ``low_rank`` PAC-S++'s; neither takes the other's file."""
-    state = read_weights(path)
-    if has_low_rank(state) != low_rank:
-        raise InputError(
-            f"{path.name} is for {'pac-s' if low_rank else 'pac-s++'}: PAC-S++ is published with "
-            "low-rank tensors (lora_A, lora_B), PAC-S without"
-        )
-    return merge_low_rank(state, path.name) if low_rank else state

@@ -85,11 +85,6 @@ def _foreign_classes(torch: Any, path: Path) -> list[str]:
         return []
 
 
-def read_weights(path: Path) -> dict[str, Any]:
-    """Return the tensors of a file by name: all that it holds, or its ``state_dict``."""
-    return weights_of(read_checkpoint(path), path.name)
-
-
 def weights_of(checkpoint: Mapping[str, Any], shown: str) -> dict[str, Any]:
     """Return the tensors of a checkpoint, or raise: it holds none, or other things among them."""
     state = checkpoint.get("state_dict", checkpoint)
@@ -126,9 +121,15 @@ _LOW_RANK = re.compile(r"(?P<owner>.+?)(?:\.|_)lora_[AB]")
 _STORED_MERGED = (".mlp.c_fc", ".mlp.c_proj")
 
 
-def has_low_rank(state: Mapping[str, Any]) -> bool:
-    """Return whether any of the tensors is a low-rank update, as in PAC-S++."""
-    return any(map(_LOW_RANK.fullmatch, state))
+def read_clip_weights(path: Path, low_rank: bool) -> dict[str, Any]:
+    """Read PAC-S's weights, or with ``low_rank`` PAC-S++'s; neither takes the other's file."""
+    state = weights_of(read_checkpoint(path), path.name)
+    if any(map(_LOW_RANK.fullmatch, state)) != low_rank:
+        raise InputError(
+            f"{path.name} is for {'pac-s' if low_rank else 'pac-s++'}: PAC-S++ is published with "
+            "low-rank tensors (lora_A, lora_B), PAC-S without"
+        )
+    return merge_low_rank(state, path.name) if low_rank else state
 
 
 def merge_low_rank(state: Mapping[str, Any], shown: str) -> dict[str, Any]:

@@ -75,11 +75,6 @@ class ExampleCase:
         first, second = (margin > 0 for margin in self.margins)
         return None if first == second else int(second)
 
-    @property
-    def distance(self) -> float:
-        """How far the two metrics are apart."""
-        return abs(self.margins[0] - self.margins[1])
-
 
 def find_cases(benchmark: Benchmark, first: Floats, second: Floats) -> list[ExampleCase]:
     """Return the cases that two metrics' scores (P,) of the pairs both have a margin for."""
@@ -100,7 +95,8 @@ def select_examples(
     The first half are those in which the first metric is right; if there are fewer than half, the
     others do not take their place.
     """
-    ranked = sorted(cases, key=lambda case: -case.distance)  # stable: equal ones stay in order
+    # Stable: equal ones stay in order.
+    ranked = sorted(cases, key=lambda case: -abs(case.margins[0] - case.margins[1]))
     shown: list[ExampleCase] = []
     images: set[int] = set()
     for side, room in ((0, count - count // 2), (1, count // 2)):

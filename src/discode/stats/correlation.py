@@ -23,7 +23,13 @@ def pearson(x: ArrayLike, y: ArrayLike) -> float:
     >>> round(pearson([1, 2, 3, 4], [1, 3, 2, 4]), 6)
     0.8
     """
-    return _pearson(*columns(x=x, y=y))
+    a, b = columns(x=x, y=y)
+    # A constant column must not get a correlation out of rounding.
+    if not len(a) or not np.isfinite([a, b]).all() or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return undefined("rows that are not finite, or a side without two values: no correlation")
+    a, b = a - a.mean(), b - b.mean()
+    a, b = a / np.abs(a).max(), b / np.abs(b).max()  # squares that neither over- nor underflow
+    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1, 1))
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float:
@@ -32,16 +38,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     >>> round(spearman([1, 2, 3, 4], [1, 9, 4, 16]), 6)
     0.8
     """
-    return _pearson(*(np.where(np.isfinite(s), ranks(s), s) for s in columns(x=x, y=y)))
-
-
-def _pearson(a: Floats, b: Floats) -> float:
-    # A constant column must not get a correlation out of rounding.
-    if not len(a) or not np.isfinite([a, b]).all() or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return undefined("rows that are not finite, or a side without two values: no correlation")
-    a, b = a - a.mean(), b - b.mean()
-    a, b = a / np.abs(a).max(), b / np.abs(b).max()  # squares that neither over- nor underflow
-    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1, 1))
+    return pearson(*(np.where(np.isfinite(s), ranks(s), s) for s in columns(x=x, y=y)))
 
 
 def tie_rate(x: ArrayLike) -> float:
@@ -66,6 +63,5 @@ def ranks(x: ArrayLike) -> Floats:
     >>> ranks([10, 30, 10, 20]).tolist()
     [1.5, 4.0, 1.5, 3.0]
     """
-    (a,) = columns(x=x)
-    codes, sizes = np.unique(a, return_inverse=True, return_counts=True)[1:]
+    codes, sizes = np.unique(x, return_inverse=True, return_counts=True)[1:]
     return np.asarray((np.cumsum(sizes) - (sizes - 1) / 2)[codes], dtype=np.float64)

@@ -30,7 +30,7 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and the interval around it; ``undefined`` counts the resamples without a value.
+    """A value and the interval around it.
 
     Bounds are NaN where there is no interval: no resample has a value, or clusters are too few.
     """
@@ -39,7 +39,6 @@ class Interval:
     low: float
     high: float
     level: float
-    undefined: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
@@ -53,7 +52,7 @@ class Interval:
     def times(self, factor: float) -> Interval:
         """Return the interval in another unit: ``times(100)`` of a share is in percent."""
         value, low, high = (factor * number for number in (self.value, self.low, self.high))
-        return Interval(value, low, high, self.level, self.undefined)
+        return Interval(value, low, high, self.level)
 
 
 @dataclass(frozen=True)
@@ -68,16 +67,15 @@ def resample(statistic: Statistic, clusters: ArrayLike, resamples: int, seed: in
     """Return the statistic of all rows, and then of each bootstrap resample, (1 + resamples, ...).
 
     As many clusters as there are (the distinct values of ``clusters`` (n,)) are drawn with
-    replacement; all rows of a cluster come and go together, so row i gets the weight m[c_i].
+    replacement; all rows of a cluster come and go together, so row i gets the weight m[c_i]. Fewer
+    than ``FEWEST`` clusters are not resampled.
     """
     rng = generator(resamples, seed, least=0)
     codes = label_codes(clusters, "clusters", np.size(clusters))
-    ones = np.ones(len(codes), dtype=np.int64)
-    if not resamples:
+    ones, size = np.ones(len(codes), dtype=np.int64), int(codes.max(initial=-1)) + 1
+    if not resamples or size < FEWEST:
         return np.asarray([statistic(ones)], dtype=np.float64)
-    if not len(codes):
-        raise InputError("there are no rows to resample")
-    function, size = by_multiplicity(statistic, codes), int(codes.max()) + 1
+    function = by_multiplicity(statistic, codes)
     parts = [np.asarray([statistic(ones)], dtype=np.float64)]
     for count in block_sizes(resamples, size):
         parts.append(function(rng.multinomial(size, np.full(size, 1 / size), size=count)))
@@ -104,7 +102,7 @@ def bootstrap(
     resamples, there is none. A cluster drawn twice is tied with its copy, which shrinks a resampled
     τ by about 1/n: nothing compared with the interval's width.
 
-    Resamples where the statistic is undefined are counted, with an ``UndefinedWarning``, and the
+    Resamples where the statistic is undefined are counted in an ``UndefinedWarning``, and the
     interval is that of the others. Efron & Tibshirani (1993), chapters 13 and 8 (clusters).
 
     >>> from discode.stats import KendallPlan
@@ -131,10 +129,10 @@ def bootstrap_all(
     [3.0, 3.0]
     """
     draws = resample(statistic, clusters, resamples, seed)
-    return [_interval(column, clusters, level) for column in np.atleast_2d(draws.T)]
+    return [_interval(column, level) for column in np.atleast_2d(draws.T)]
 
 
-def resampled_difference(a: Floats, b: Floats, clusters: ArrayLike, level: float) -> Comparison:
+def resampled_difference(a: Floats, b: Floats, level: float) -> Comparison:
     """Return a - b with its percentile interval, and p, by the paired bootstrap.
 
     ``a`` and ``b`` are what ``resample`` returned of two statistics with the same seed. p inverts
@@ -143,15 +141,15 @@ def resampled_difference(a: Floats, b: Floats, clusters: ArrayLike, level: float
     against the difference. Koehn (EMNLP 2004); Berg-Kirkpatrick et al. (EMNLP 2012).
 
     >>> def draws(x): return resample(lambda w: float(np.average(x, weights=w)), range(4), 1000, 0)
-    >>> done = resampled_difference(draws([1, 1, 1, 1]), draws([0, 0, 1, 0]), range(4), 0.95)
+    >>> done = resampled_difference(draws([1, 1, 1, 1]), draws([0, 0, 1, 0]), 0.95)
     >>> done.difference.value, done.p < 0.05
     (0.75, True)
     """
-    interval, draws = _interval(a - b, clusters, level), (a - b)[1:]
+    interval, draws = _interval(a - b, level), (a - b)[1:]
     # Not "<= 0": a NaN must count against the difference.
     fewer = 1 + min(int((~(draws > 0)).sum()), int((~(draws < 0)).sum()))
     p = min(1.0, 2 * (fewer / (1 + len(draws))))
-    unknown = _are_few(clusters) or np.isnan(interval.value) or not len(draws)
+    unknown = np.isnan(interval.value) or not len(draws)
     return Comparison(interval, float("nan") if unknown else p)
 
 
@@ -175,21 +173,15 @@ def block_sizes(resamples: int, size: int) -> Iterator[int]:
         yield min(step, resamples - start)
 
 
-def _are_few(clusters: ArrayLike) -> bool:
-    return len(np.unique(np.asarray(clusters))) < FEWEST
-
-
-def _interval(values: Floats, clusters: ArrayLike, level: float) -> Interval:
+def _interval(values: Floats, level: float) -> Interval:
     """Return the interval of the value of all rows and those of the resamples."""
     value, draws = float(values[0]), values[1:]
-    if _are_few(clusters):
-        return Interval.point(value, level)
     defined = draws[~np.isnan(draws)]
     missing = len(draws) - len(defined)
     if missing:
         reason = f"the statistic is undefined in {missing} of {len(draws)} resamples"
         warnings.warn(reason, UndefinedWarning, stacklevel=3)
     if not len(defined):
-        return Interval(value, math.nan, math.nan, level, missing)
+        return Interval.point(value, level)
     low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2]).tolist()
-    return Interval(value, low, high, level, missing)
+    return Interval(value, low, high, level)
