@@ -127,7 +127,7 @@ def main() -> None:
         by_mean, by_whole = (
             resample(auc(low, value[chosen]), clusters, 1000, 0) for value in (means, whole.value)
         )
-        compared = resampled_difference(by_mean, by_whole, clusters, 0.95)
+        compared = resampled_difference(by_mean, by_whole, 0.95)
         print(f"{label}, difference: {_shown(compared.difference)}")
     print(scores.signature)
 
