@@ -39,9 +39,9 @@ def test_scores(server: Server, tmp_path: Path) -> None:
     assert "0 requests" in done.stdout
     assert "2 of 2 pairs are in" in done.stdout
     done = run(*command[:2], "a bird", *command[4:], "--dry-run", "-M", "prices=2.5,10")
-    assert "1 requests to 127.0.0.1" in done.stdout
+    assert "1 request to 127.0.0.1" in done.stdout
     assert "before them one to /tokenize and one without an image" in done.stdout
-    assert "1 images, 0.1 MB" in done.stdout
+    assert "1 image, 0.1 MB" in done.stdout
     assert "cost: about 0.0" in done.stdout
     assert "nothing was sent" in done.stdout
     done = run(*command[:2], "A bird. It sings.", *command[4:], "--dry-run", "--by", "sentence")
@@ -138,11 +138,11 @@ def test_a_folder_run_is_estimated_and_keeps_its_bounds(server: Server, tmp_path
     done = run(*command, "--dry-run")
     assert done.returncode == 0, done
     assert "2 requests to 127.0.0.1" in done.stdout
-    assert "1 pairs cannot be sent" in done.stdout
+    assert "1 pair cannot be sent" in done.stdout
     assert not server.asked
     assert not out.exists()
     share = run(*command, "--dry-run", "--shard", "1/2", "--shard-size", 2)
-    assert "1 requests to 127.0.0.1" in share.stdout
+    assert "1 request to 127.0.0.1" in share.stdout
     done = run(*command)
     assert done.returncode == 1, done
     assert "truncated rows may be wrong by up to 0." in done.stderr
@@ -201,7 +201,7 @@ def test_dry_run_caps_and_going_on(server: Server, tmp_path: Path) -> None:
     assert "run again to go on" in done.stderr
     assert done.stdout.splitlines()[0].split() == ["Flickr8k-Expert"]
     assert not (runs / "flickr8k-cf.json").exists()
-    assert "1 requests to 127.0.0.1" in run(*command, "--dry-run").stdout
+    assert "1 request to 127.0.0.1" in run(*command, "--dry-run").stdout
 
     done = run(*command)
     assert done.returncode == 0, done.stderr
@@ -218,8 +218,8 @@ def test_dry_run_caps_and_going_on(server: Server, tmp_path: Path) -> None:
 def test_a_dry_run_counts_only_what_is_sent(server: Server, tmp_path: Path) -> None:
     judge = ("--model", "endpoint:tiny", "--base-url", server.url)
     done = run("score", CAT, "a cat", " ", *judge, "--dry-run")
-    assert "1 requests to 127.0.0.1" in done.stdout
-    assert "1 pairs cannot be sent" in done.stdout
+    assert "1 request to 127.0.0.1" in done.stdout
+    assert "1 pair cannot be sent" in done.stdout
     empty = tmp_path / "empty.jsonl"
     empty.touch()
     folder = ("score", "-i", empty, "-o", tmp_path / "out", *judge)

@@ -67,8 +67,18 @@ def test_what_fails_is_said_and_counted(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "b.jpg" in done.stderr
     rows = json.loads((tmp_path / "card.json").read_text())["figures"]
-    means = [(row["n"], row["failed"]) for row in rows if row["name"] == "mean of references"]
-    assert means == [(1, 2)]
+    (mean,) = (row for row in rows if row["name"] == "mean of references")
+    assert (mean["n"], mean["failed"], mean["grey_n"]) == (1, 2, 3)
+    assert "1, 3 grey" in done.stdout
+    assert "more;" not in done.stderr  # both reasons are there
+
+
+def test_a_card_of_another_judge_is_kept(card: Path, data: Path) -> None:
+    before = (card / "card.json").read_bytes()
+    command = ("probe", "--data", data, "-o", card, "--model", "embedded")
+    refused(call(*command, *EXPERT, "-m", "raw"), card.name)
+    refused(call(*command, "-b", "flickr8k-cf"), card.name)
+    assert (card / "card.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -77,6 +87,7 @@ def test_what_fails_is_said_and_counted(tmp_path: Path) -> None:
         ((), "--benchmark"),
         (("-b", "flickr8k-expert"), "--data"),
         (("-b", "nonsense", "--data", "."), "nonsense"),
+        (("-b", "flickr8k-expert", "-b", "flickr8k-cf", "--data", "DATA"), "--benchmark"),
         (("-b", "flickr8k-expert", "--data", "nowhere"), "nowhere"),
         (("-b", "flickr8k-expert", "--data", "DATA", "--limit", "0"), "limit"),
         (("-b", "flickr8k-expert", "--data", "DATA", "--limit", "1", "--dry-run"), "--dry-run"),

@@ -82,7 +82,7 @@ def test_what_fails_is_nan_and_is_told() -> None:
     assert (math.isnan(cat.effect), cat.marked, cat.error) == (True, False, "rejected")
     assert snowboard.effect == pytest.approx(-0.3)
     assert snowboard.error == ""
-    assert both[0].error == "rejected"
+    assert both[0].error == "without 'cat': rejected"
     assert both[0].worst is snowboard
     assert both[1].error == ""
     row = json.loads(json.dumps(both[0].to_dict(), allow_nan=False))

@@ -327,7 +327,7 @@ def _check_signatures(read: Mapping[str, Sequence[SystemRow]]) -> tuple[str, ...
             ]
             raise InputError(
                 f"{first} and {name} were not scored alike: {first} has {only[0]}; {name} has "
-                f"{only[1]}; score both with the same judge and method"
+                f"{only[1]}; score both with the same judge, method and --by"
             )
     return tuple(sorted(filter(None, texts[first])))
 

@@ -127,7 +127,7 @@ def main() -> None:
         code = _say(str(error), 2)
         _drop_output()
     except (KeyboardInterrupt, typer.Abort):
-        code = _say("interrupted; run the same command again to resume", 130)
+        code = _say("interrupted; run it again to go on from what --output or --store kept", 130)
     except Exception as error:
         # Usage errors of click, which typer may or may not bring along under its own name.
         message = getattr(error, "format_message", None)

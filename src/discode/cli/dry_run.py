@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from discode.backends import KINDS, kind_of
 from discode.cli import output
-from discode.errors import DiscodeError, InputError
+from discode.errors import DiscodeError, InputError, count_of
 from discode.images import image_digest
 from discode.judge import Judge
 from discode.pairs import Pair, share_images
@@ -66,17 +66,17 @@ def print_estimate(
         total, known = total + len(chunk), known + len(pairs) - len(new)
     if not (total or may_be_empty):
         raise InputError("the input holds no pairs")
+    requests, images = count_of(estimate.requests, "request"), count_of(estimate.images, "image")
     lines = [
-        f"{estimate.requests} requests to {backend.hosts}; before them {_first(backend)}",
-        f"{estimate.images} images, {estimate.bytes / 1e6:.1f} MB to send; less to a server that "
-        "keeps images",
+        f"{requests} to {backend.hosts}; before them {_first(backend)}",
+        f"{images}, {estimate.bytes / 1e6:.1f} MB to send; less to a server that keeps images",
         f"about {estimate.read:,} tokens to read and {estimate.written:,} to write (images by "
         "OpenAI's rule; other models count otherwise)",
     ]
     if known:
         lines.append(f"{known} of {total} pairs are in {store}")
     if estimate.unusable:
-        lines.append(f"{estimate.unusable} pairs cannot be sent and would be NaN")
+        lines.append(f"{count_of(estimate.unusable, 'pair')} cannot be sent and would be NaN")
     cost = estimate.cost(backend.prices)
     lines.append("cost: give -M prices=READ,WRITTEN" if cost is None else f"cost: about {cost:.4g}")
     for line in [*lines, "nothing was sent"]:

@@ -96,7 +96,8 @@ def explain(
     output.note(f"{looked_at}; at most {MAX_SPANS} of a caption", "dim")
     output.note(str(explained[0].signature), "dim")
     failed = [(p.id, e.error) for p, e in zip(pairs, explained, strict=True) if e.error]
-    output.report(Totals(len(pairs), len(failed), errors=tuple(failed[:EXAMPLES])), {}, judge.store)
+    totals = Totals(len(pairs), len(failed), errors=tuple(failed[:EXAMPLES]))
+    output.report(totals, {}, judge.store, reasons="--json")
 
 
 def _print_caption(explanation: Explanation) -> None:

@@ -461,8 +461,13 @@ def report(
     store: ReadingStore | None = None,
     out: Path | None = None,
     min_score: float | None = None,
+    *,
+    reasons: str = "--output or --json",
 ) -> None:
-    """Print on standard error what became of a run; exit with 1 if anything failed."""
+    """Print on standard error what became of a run; exit with 1 if anything failed.
+
+    ``reasons`` is where all of them are, where there are too many to print.
+    """
     if store is not None:
         note(f"readings kept in {store.path}", "dim")
         if store.damaged:
@@ -472,7 +477,7 @@ def report(
         note(f"failed: {where}{reason}", "red")
     if totals.failed > len(totals.errors):
         more = totals.failed - len(totals.errors)
-        note(f"... and {more} more; --output or --json has every reason", "red")
+        note(f"... and {more} more; {reasons} has every reason", "red")
     items = count_of(totals.rows, "item")
     for method, counts in totals.methods.items():
         flags = ", ".join(f"{count} {name}" for name, count in counts.flags.items() if count)

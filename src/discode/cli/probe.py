@@ -33,7 +33,7 @@ app = typer.Typer(invoke_without_command=True)
 def probe(
     context: typer.Context,
     benchmark: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option("--benchmark", "-b", metavar=BENCHMARK_SPEC, help="As in bench list."),
     ] = None,
     data: Annotated[
@@ -65,15 +65,15 @@ def probe(
     """
     if context.invoked_subcommand is not None:
         return
-    if benchmark is None or data is None:
-        raise InputError("give --benchmark NAME and --data FOLDER; discode bench list has names")
+    if not benchmark or len(benchmark) > 1 or data is None:
+        raise InputError(
+            "give one --benchmark NAME, and --data FOLDER; discode bench list has names"
+        )
     lookup(TABLE_FORMATS, form, "format")
     protocol = AgreementProtocol(resamples=resamples, seed=seed)
     if dry_run:
         check_served(model)
-    plan = plan_probe(load_benchmark(benchmark, data), protocol, limit)
-    for text in plan.chosen.notes:
-        output.note(text, "dim")
+    plan = plan_probe(load_benchmark(benchmark[0], data), protocol, limit)
     if out is not None and not dry_run:
         output.make_folder(out)
     store = store or (out and output.store_beside(out))
@@ -81,6 +81,10 @@ def probe(
         model, method=method, prompt=prompt, scale=scale, batch_size=batch_size,
         store=None if dry_run else store, **options,
     )  # fmt: skip
+    if out is not None and not dry_run and (out / CARD).exists():
+        _check_same(Card.load(out), judge, plan, out)
+    for text in plan.chosen.notes:
+        output.note(text, "dim")
     if dry_run:
         print_estimate(judge, [plan.pairs], store)
         return
@@ -93,8 +97,18 @@ def probe(
     output.echo(write_table(table, form))
     failed = tuple(card.errors)[:EXAMPLES]
     errors = tuple((f"{card.errors[reason]:,} captions", reason) for reason in failed)
-    totals = Totals(card.readings, sum(card.errors.values()), errors=errors)
-    output.report(totals, {}, judge.store)
+    totals = Totals(card.readings, len(card.errors), errors=errors)
+    output.report(totals, {}, judge.store, reasons="card.json, with -o,")
+
+
+def _check_same(card: Card, judge: Judge, plan: ProbePlan, out: Path) -> None:
+    """Raise where a folder has a card of another judge or benchmark, which would be lost."""
+    theirs, ours = (card.benchmark, card.signature), (plan.benchmark, plan.signature(judge))
+    if theirs != ours:
+        raise InputError(
+            f"{out} has the card of {card.model} on {card.benchmark}, made otherwise; give another "
+            "folder (with --store, the same readings)"
+        )
 
 
 def _ask(judge: Judge, plan: ProbePlan) -> Card:

@@ -118,9 +118,9 @@ def explain_scores(
             effect = score - float(scores.value[place])
             if cut and effect == 0:
                 continue  # it is after what the judge reads
-            errors.append(errors[0] or scores.errors.get(place, ""))
-            expected = known.get(word.kind, 0.0)
-            span = replace(word, effect=effect, expected=expected, error=errors[-1])
+            error = errors[0] or scores.errors.get(place, "")
+            errors.append(error if errors[0] or not error else f"without {word.text!r}: {error}")
+            span = replace(word, effect=effect, expected=known.get(word.kind, 0.0), error=error)
             spans.append(replace(span, marked=span.blame >= least and span.blame > 0))
         error = next(filter(None, errors), "")
         left_out = len(words) - len(spans)

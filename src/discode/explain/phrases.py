@@ -17,6 +17,8 @@ KINDS = ("subject", "noun", "person", "modifier", "adjective", "number", "verb")
 """Kinds of words. The subject is the first noun of a caption, unless it is a person; a modifier
 is a noun before another one."""
 
+_ENGLISH = re.compile(r"\d|\w*[a-z]")
+"""A number, or a word with a letter of English: in other scripts a sentence may be one word."""
 _CLOSED = ("determiner", "preposition", "be", "pronoun", "other")
 """Classes of words that are never looked at."""
 _IN_PHRASE = ("noun", "adjective", "number")
@@ -132,7 +134,7 @@ class CaptionWords:
 
     def _class(self, i: int, before: str) -> str:
         """Return the class of a word, by that of the one before it."""
-        if not self.texts[i][:1].isalnum():
+        if not _ENGLISH.match(self.texts[i]):
             return ""
         last, word, following = self.texts[i - 1 : i + 2]
         for name in _CLOSED:

@@ -27,7 +27,7 @@ class Figure:
     """A row of a card; ``section`` says what is counted, and in which unit.
 
     Attributes:
-        n: Images, readings or judgments behind the value.
+        n: Images, readings or judgments behind the value; ``grey_n`` those behind ``grey``.
         failed: Those that are left out, as not all of their captions could be judged.
         grey: The same with a grey image: what the words alone do. None where that is not asked.
     """
@@ -38,6 +38,12 @@ class Figure:
     n: int
     failed: int
     grey: Interval | None = None
+    grey_n: int = 0
+
+    def counts(self) -> str:
+        """Return how many there are, with a grey image too where that differs."""
+        apart = self.grey is not None and self.grey_n != self.n
+        return f"{self.n:,}" + (f", {self.grey_n:,} grey" if apart else "")
 
 
 @dataclass(frozen=True)
@@ -118,7 +124,7 @@ def cards_table(cards: Mapping[str, Card]) -> CellTable:
             cells: list[TableValue] = []
             for label in cards:
                 one = figures.get(label)
-                row = (one.value, one.grey, f"{one.n:,}", f"{one.failed:,}") if one else (None,) * 4
+                row = (one.value, one.grey, one.counts(), f"{one.failed:,}") if one else (None,) * 4
                 cells += row[: 3 + failing]
             rows.append([f"  {name}", *cells])
     if len(cards) == 1:

@@ -81,6 +81,16 @@ class ProbePlan:
         return row
 
     @property
+    def benchmark(self) -> str:
+        """The benchmark with its options."""
+        options = ",".join(f"{k}={option_text(v)}" for k, v in self.chosen.options.items())
+        return f"{self.chosen.name}({options})"
+
+    def signature(self, judge: Judge) -> str:
+        """Return how a judge's scores of what is asked are made."""
+        return str(judge.signature.with_fields(references="none"))
+
+    @property
     def digest(self) -> str:
         """The SHA-256 of all that is asked."""
         lines = (f"{pair.id}\t{pair.caption}\n" for pair in self.pairs)
@@ -135,10 +145,9 @@ def make_card(judge: Judge, plan: ProbePlan, progress: Progress | None = None) -
     ]
     figures += _answers(plan, readings, raw)
     figures += _people(plan, value[plan.judged])
-    options = ",".join(f"{k}={option_text(v)}" for k, v in plan.chosen.options.items())
     return Card(
-        scores.signature["model"], str(scores.signature),
-        f"{plan.chosen.name}({options})", plan.protocol, plan.chosen.checksums, plan.digest,
+        scores.signature["model"], str(scores.signature), plan.benchmark, plan.protocol,
+        plan.chosen.checksums, plan.digest,
         plan.images, len(plan.pairs), dict(Counter(scores.errors.values())), tuple(figures),
     )  # fmt: skip
 
@@ -168,8 +177,8 @@ def _figure(
             return share.times(100), len(answers)
         return _mean(answers, np.arange(len(answers)), protocol), len(answers)
 
-    figure, n = measured(seen)
-    return Figure(question.section, question.name, figure, n, len(seen) - n, measured(unseen)[0])
+    (figure, n), (grey, grey_n) = measured(seen), measured(unseen)
+    return Figure(question.section, question.name, figure, n, len(seen) - n, grey, grey_n)
 
 
 def _answers(plan: ProbePlan, readings: Readings, raw: Floats) -> Iterator[Figure]:
@@ -195,8 +204,8 @@ def _answers(plan: ProbePlan, readings: Readings, raw: Floats) -> Iterator[Figur
             humps = (counted.humps, counted.total)
             column += [(each, counted.pairs, counted.failed) for each in humps]
         figures.append(column)
-    for (section, name), (seen, n, failed), (unseen, _, _) in zip(names, *figures, strict=True):
-        yield Figure(section, name, seen.times(100), n, failed, unseen.times(100))
+    for (section, name), (seen, n, failed), (unseen, m, _) in zip(names, *figures, strict=True):
+        yield Figure(section, name, seen.times(100), n, failed, unseen.times(100), m)
 
 
 def _people(plan: ProbePlan, value: Floats) -> Iterator[Figure]:
