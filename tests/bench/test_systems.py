@@ -73,12 +73,13 @@ def test_files_are_joined_by_image(write: Write) -> None:
 def test_captions_of_an_image_count_once(write: Write) -> None:
     many = [row for score in (0.2, None, 0.6) for row in rows({"x.jpg": score})]
     a = write("a", [*many, *rows({"y.jpg": 0.5})])
-    b = write("b", rows({"x.jpg": 0.1, "y.jpg": 0.5}))
+    b = write("b", rows({"x.jpg": 0.1, "y.jpg": 0.5}), sentences=2)
     found = join_systems({"a": a, "b": b})
+    assert explain_join(found)[-1] == "captions judged by their sentences: b 2"
     assert np.allclose(found.value, [[0.4, 0.5], [0.1, 0.5]])
     assert (found.rows, found.failed) == ((4, 2), (1, 0))
     assert compare_systems(found, resamples=10).pairs[0].difference == pytest.approx(0.15)
-    assert explain_join(found)[-1].endswith("their mean (a 4 rows of 2, b 2 rows of 2 images)")
+    assert explain_join(found)[-2].endswith("their mean (a 4 rows of 2, b 2 rows of 2 images)")
 
 
 def test_rows_that_could_not_be_read_change_nothing_but_the_counts(write: Write) -> None:

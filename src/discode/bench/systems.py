@@ -33,19 +33,25 @@ from discode.stats import (
 
 KEYS = ("image", "id")
 """What joins the rows of two files."""
+_TEXTS = ("signature", "caption", "error", "sentences")
+"""What else is kept of a row, in the order of :class:`SystemRow`."""
 RESAMPLES = 5000
 """Of the test and the intervals: Holm's p of 22 systems, 231 pairs, can still fall below 5 %."""
 
 
 @dataclass(frozen=True)
 class SystemRow:
-    """A row of a system's file: its image and id where it has them, and what it says of them."""
+    """A row of a system's file: its image and id where it has them, and what it says of them.
+
+    ``sentences`` is how many the caption was judged by, "" where it was judged whole.
+    """
 
     keys: Mapping[str, str]
     score: float
     signature: str
     caption: str
     error: str
+    sentences: str
 
     @property
     def failed(self) -> bool:
@@ -294,7 +300,7 @@ def _read_rows(path: Path, method: str | None, column: str) -> list[SystemRow]:
             rows.setdefault(row_method, []).append(
                 SystemRow(
                     keys, score,
-                    *(str(row.get(name) or "") for name in ("signature", "caption", "error")),
+                    *(str(row.get(name) or "") for name in _TEXTS),
                 )
             )  # fmt: skip
     if not rows:
@@ -391,6 +397,12 @@ def explain_join(joined: JoinedScores) -> list[str]:
             for name, rows, count in zip(names, joined.rows, counts.tolist(), strict=True)
         )
         lines.append(f"an image with several captions counts once, with their mean ({each} images)")
+    split = [
+        sum(bool(row.sentences) for rows in system.values() for row in rows)
+        for system in joined.items
+    ]
+    if any(split):
+        lines.append(f"captions judged by their sentences: {_counts(names, split)}")
     if not joined.signatures:
         lines.append("the files have no signatures: nothing says that they were scored alike")
     return lines
