@@ -255,7 +255,7 @@ class Judge:
         if whole is not None and not parts:
             return whole
         asked = [pair for part in parts.values() for pair in part]
-        judge, start = replace(self, by="caption"), 0
+        judge, start = self.by_caption(), 0
         if whole is None:
             start = len(pairs)
             split = {row: replace(pairs[row], problem="it is judged by sentences") for row in parts}
