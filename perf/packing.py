@@ -107,21 +107,25 @@ def seconds(work: Callable[[], object], repeats: int = 2) -> float:
     return min(times[1:])
 
 
-def kernels(work: Callable[[], object]) -> list[tuple[float, int, str]]:
-    """Return what a GPU runs, longest first: seconds, calls and name; nothing without a GPU."""
+def gpu_events(work: Callable[[], object]) -> list[tuple[float, float, str]]:
+    """Return what a GPU runs: begin and end in seconds, and name; nothing without a GPU."""
     if not torch.cuda.is_available():
         return []
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         work()
         wait()
     # The host's own calls are among them, too.
-    events = [e for e in profile.key_averages() if e.device_type.name == "CUDA"]
-    return sorted(((1e-6 * e.self_device_time_total, e.count, e.key) for e in events), reverse=True)
+    events = [e for e in profile.events() if e.device_type.name == "CUDA"]
+    return sorted((1e-6 * e.time_range.start, 1e-6 * e.time_range.end, e.name) for e in events)
 
 
 def gpu_seconds(work: Callable[[], object]) -> float:
-    """Return how long the GPU's kernels and copies run, whatever is between them."""
-    return sum(spent for spent, _, _ in kernels(work))
+    """Return how long any of the GPU's kernels and copies run, whatever is between them."""
+    busy = until = 0.0
+    for begin, end, _ in gpu_events(work):
+        busy += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return busy
 
 
 def gigabytes() -> float:
@@ -347,11 +351,12 @@ class Bench:
         """Print what the GPU runs for the first and the last count."""
         for count in (self.args.counts[0], self.args.counts[-1]):
             pairs = with_captions(self.images[:14], count)  # batches of 2, 4 and 8 images
-            found = kernels(lambda p=pairs: self.read(p))  # type: ignore[misc]  # bound at once
-            total = 1e3 * sum(spent for spent, _, _ in found) / len(pairs)
-            say(f"kernels at {count} captions per image, {total:.2f} ms per pair:")
-            for spent, calls, name in found[:25]:
-                say(f"  {1e3 * spent / len(pairs):7.3f} ms, {calls:5d} calls, {name[:90]}")
+            spent: dict[str, list[float]] = defaultdict(list)
+            for begin, end, name in gpu_events(partial(self.read, pairs)):
+                spent[name].append(1e3 * (end - begin) / len(pairs))
+            say(f"kernels at {count} captions per image, {sum(map(sum, spent.values())):.2f} ms:")
+            for name, times in sorted(spent.items(), key=lambda row: -sum(row[1]))[:25]:
+                say(f"  {sum(times):7.3f} ms, {len(times):5d} calls, {name[:90]}")
 
     def growth(self) -> None:
         """Print how time and memory grow with the size of images and images per batch."""

@@ -17,6 +17,7 @@ from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import packing_error
 from discode.backends.local.gpu import fused
 from discode.backends.local.gpu.fp8 import Fp8Linear, quantize_rows
+from discode.backends.local.packing import CaptionGrid, PackedLayout, find_places, stack_layouts
 from discode.pairs import Pair
 from discode.paper.random_weights import random_model
 from discode.prompts import FLEUR
@@ -94,6 +95,31 @@ def test_attention_with_its_softmax_sums(dtype: str, masked: bool) -> None:
     assert torch.allclose(out.double(), scores.softmax(-1) @ v, atol=2e-2)
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_attention_to_prefix_and_caption(many: bool) -> None:
+    """One kernel, after either attention to the prefix, against float64 on the CPU."""
+    lengths = [[90, 30] * 20, [70]] if many else [[5, 30], [70]]
+    layouts = [
+        PackedLayout.of([[1] * n for n in some], [[1, 2], [3]], {0: [7, 8]}) for some in lengths
+    ]
+    _, _, owner, branch, _ = stack_layouts(layouts)
+    batch, width = owner.shape
+    assert (batch * width >= fused.PLANNED_QUERIES) == many
+    where, to, back = (torch.from_numpy(x) for x in find_places(owner, width))
+    tree = torch.from_numpy(branch)
+    q, k, v, *front = (
+        draw(batch, length, heads, 64).transpose(1, 2)
+        for length, heads in ((width, 8), (width, 2), (width, 2), (99, 2), (99, 2))
+    )
+    exact = CaptionGrid.of(where, to, back, tree, torch.float64)
+    grid = CaptionGrid.of(where.cuda(), to.cuda(), back.cuda(), tree.cuda(), torch.bfloat16)
+    ours = fused._attend_to_both(q, k, v, (front[0], front[1]), grid, 0.125).cpu()
+    q, k, v, *front = (x.cpu().double() for x in (q, k, v, *front))
+    wanted = fused._attend_to_both(q, k, v, (front[0], front[1]), exact, 0.125)
+    inside = torch.from_numpy(owner >= 0)
+    assert torch.allclose(ours.double()[inside], wanted[inside], atol=2e-2)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_products_in_float32(dtype: str) -> None:
     """Logits near 20 are not rounded to 16 bits, whether torch multiplies that way or not."""
@@ -129,6 +155,7 @@ def test_everything_is_fused(backend: Local) -> None:
     replaced = [type(m).__name__ for m in model.modules() if "forward" in vars(m)]
     assert replaced.count("LlamaRMSNorm") == 2 * layers + 1
     assert replaced.count("LlamaMLP") == layers
+    assert replaced.count("LlamaDecoderLayer") == layers
     assert replaced.count("QuickGELUActivation") == model.config.vision_config.num_hidden_layers
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from discode.backends.local.gpu.fused import (
     find_rotary_modules,
     fuse_activations,
     fuse_norms,
+    fuse_residuals,
     grouped_attention,
     has_wide_products,
     split_attention,
@@ -74,6 +76,9 @@ own uses a GPU as well, and in one pass they would attend in vain to the caption
 CPU the tokens that this adds soon take longer than to read the weights again."""
 MAX_IMAGES = 8
 """Images per batch, unless memory is short; for the same reason."""
+STREAMS = 2
+"""Batches that a GPU may have at once: while the host waits for a part of one (models count their
+image tokens), the GPU works on the other."""
 HEAD_BLOCK = 1 << 14
 """Rows of the head that are converted to float32 at once."""
 
@@ -164,11 +169,14 @@ class ModelRunner:
         self._head_rows: dict[TokenizedPrompt, Any] = {}
         self._id_tensors: dict[TokenizedPrompt, _Ids] = {}
         self._rotary_modules: RotaryModules = {}
+        self._streams: deque[Any] = deque()
         _widen_head(self.model.get_output_embeddings())
         if self._device.type == "cuda":  # elsewhere the matrix products take almost all the time
             fuse_norms(self.model)
             fuse_activations(self.model)
+            fuse_residuals(self.model)
             self._rotary_modules = find_rotary_modules(self.model)
+            self._streams.extend(torch.cuda.Stream(self._device) for _ in range(STREAMS))
 
     def process_image(self, image: Any, tokenized: TokenizedPrompt) -> ProcessedImage:
         """Process an image with the prompt's prefix; what follows the prefix is tokenised apart."""
@@ -231,7 +239,7 @@ class ModelRunner:
         come with states of width 0: they take long to fetch. One thread at a time: others wait.
         """
         torch = require("torch", "hf")
-        with self.lock, torch.inference_mode():
+        with self.lock, torch.inference_mode(), self._next_stream():
             if self.packed and groups[0].image.opened is None and self._captions_per_chunk(groups):
                 if self.one_pass and self._are_few(groups):
                     with suppress(torch.OutOfMemoryError):
@@ -240,6 +248,15 @@ class ModelRunner:
                 return self.start_packed(groups, hidden=hidden)
             answers = [self.run_separately(group) for group in groups]
             return lambda: answers
+
+    def _next_stream(self) -> AbstractContextManager[None]:
+        """Let a GPU work on a batch beside the one before it."""
+        if not self._streams:
+            return nullcontext()
+        torch = require("torch", "hf")
+        self._streams.rotate()
+        self._streams[0].wait_stream(torch.cuda.current_stream(self._device))
+        return torch.cuda.stream(self._streams[0])  # type: ignore[no-any-return]
 
     def run_separately(self, group: CaptionGroup) -> LogpAndStates:
         """Read each caption by forward passes of its own: logp (N, R, I), states (N, R, D)."""
@@ -662,7 +679,8 @@ class ModelRunner:
         return max(1, min(MAX_IMAGES, half // int(image.ids.shape[1])))
 
     def _tokens_that_fit(self) -> int:
-        return tokens_that_fit(self.text_config, self.dtype.itemsize, self._device)
+        tokens = tokens_that_fit(self.text_config, self.dtype.itemsize, self._device)
+        return tokens // max(1, len(self._streams))  # a stream uses no memory of another
 
 
 class _PrefixDone(Exception):

@@ -146,8 +146,9 @@ class CaptionGrid:
     """Where the tokens of each caption are, so that it attends to itself and to nothing else.
 
     Of K tokens in each of B sequences the last Q attend. ``queries`` (B·N, S) and ``keys`` (B·N, T)
-    are the places of the tokens of N captions among all B·Q and B·K; ``mask`` (B·N, 1, S, T) is
-    added to the scores; ``back`` (B, Q) is the place of each token among all B·N·S.
+    are the places of the tokens of N captions among all B·Q and B·K, -1 where a caption is shorter
+    than others; ``mask`` (B·N, 1, S, T) is added to the scores; ``back`` (B, Q) is the place of
+    each token among all B·N·S.
     """
 
     queries: Any
@@ -171,7 +172,7 @@ class CaptionGrid:
         allowed &= keys[:, None] >= 0
         mask = torch.zeros(allowed.shape, dtype=dtype, device=keys.device)
         mask.masked_fill_(~allowed, torch.finfo(dtype).min)
-        return cls(queries.clamp(0), keys.clamp(0), mask[:, None], back)
+        return cls(queries, keys, mask[:, None], back)
 
 
 def find_places(owner: Ints, last: int) -> tuple[Ints, Ints, Ints]:

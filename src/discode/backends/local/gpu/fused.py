@@ -10,6 +10,7 @@ two results are joined by their softmax sums. So no caption computes what it mus
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,12 @@ ROTATION = "apply_rotary_pos_emb"
 
 GATED = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 """What a gated feed-forward block of transformers consists of."""
+
+LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+"""What a layer of a language model consists of, where nothing is between its two blocks."""
+
+PLANNED_QUERIES = 4096
+"""From so many queries on, cuDNN's attention is used: it plans 50 ms for every new shape."""
 
 
 def fuse_norms(model: Any) -> int:
@@ -77,6 +84,56 @@ def fuse_activations(model: Any) -> int:
 
 def _gated_feed(gate: Any, block: Any, x: Any) -> Any:
     return block.down_proj(gate(block.gate_proj(x), block.up_proj(x)))
+
+
+def fuse_residuals(model: Any) -> int:
+    """Let layers add what bypasses their blocks within the blocks' last products.
+
+    Returns how many do. The state of a layer is then changed in place, and rounded once a block.
+    """
+    torch = require("torch", "hf")
+    done = 0
+    for layer in model.modules():
+        if {name for name, _ in layer.named_children()} != LAYER:
+            continue
+        blocks = (layer.self_attn, "o_proj"), (layer.mlp, "down_proj")
+        ends: list[Any] = [getattr(block, name, None) for block, name in blocks]
+        if any(type(end) is not torch.nn.Linear or end.bias is not None for end in ends):
+            continue
+        if any("forward" in vars(module) for module in (layer, *ends)):
+            continue  # it is moved between devices, or done already
+        size = getattr(layer.self_attn, "head_dim", 0)
+        probe = torch.linspace(-2, 3, 2 * len(ends[0].weight)).reshape(1, 2, -1).to(ends[0].weight)
+        turn = torch.ones(1, 2, size).to(probe), torch.zeros(1, 2, size).to(probe)
+        waiting: list[Any] = []
+        with torch.inference_mode(), suppress(TypeError, ValueError, RuntimeError):
+            plain = layer(probe, attention_mask=None, position_embeddings=turn)
+            for end in ends:
+                end.forward = partial(_add_product, end, waiting)
+            layer.forward = partial(_add_to_blocks, layer, waiting)
+            if _nearly_equal(layer(probe, attention_mask=None, position_embeddings=turn), plain):
+                done += 1
+                continue
+        for module in (layer, *ends):
+            vars(module).pop("forward", None)
+    return done
+
+
+def _add_to_blocks(layer: Any, waiting: list[Any], hidden_states: Any, **settings: Any) -> Any:
+    """Run a layer; what waits is added by the last product of a block, or else after it."""
+    waiting[:] = [hidden_states.contiguous()]
+    states = layer.self_attn(layer.input_layernorm(waiting[0]), **settings)[0]
+    waiting[:] = [waiting[0] + states if waiting else states]
+    states = layer.mlp(layer.post_attention_layernorm(waiting[0]))
+    return waiting.pop() + states if waiting else states
+
+
+def _add_product(linear: Any, waiting: list[Any], given: Any) -> Any:
+    if not waiting:
+        return require("torch", "hf").nn.functional.linear(given, linear.weight)
+    states = waiting.pop()
+    states.flatten(0, -2).addmm_(given.flatten(0, -2), linear.weight.T)
+    return states
 
 
 @cache
@@ -215,11 +272,11 @@ def _attend_to_both(
     """
     torch = require("torch", "hf")
     before, before_sum = attend(query, *front, None, scale)
+    if query.is_cuda and query.itemsize == 2 and (kernels := find_kernels()):
+        return kernels.attend_within(query, key, value, grid, before, before_sum, scale)
     parts = zip((query, key, value), (grid.queries, grid.keys, grid.keys), strict=True)
-    q, k, v = (x.transpose(1, 2).flatten(0, 1)[at].transpose(1, 2) for x, at in parts)
+    q, k, v = (x.transpose(1, 2).flatten(0, 1)[at.clamp(0)].transpose(1, 2) for x, at in parts)
     own, own_sum = attend(q, k, v, grid.mask, scale)
-    if query.is_cuda and (kernels := find_kernels()):
-        return kernels.join_attention(own, own_sum, before, before_sum, grid.back)
     own, own_sum = (x.transpose(1, 2).flatten(0, 1)[grid.back] for x in (own, own_sum))
     share = (before_sum.transpose(1, 2) - own_sum).sigmoid()[..., None]
     before = before.transpose(1, 2).to(share.dtype)
@@ -307,6 +364,9 @@ def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[A
     half = query.dtype in (torch.bfloat16, torch.float16)
     fits = query.is_cuda and size == value.shape[3] and size % 8 == 0 and size <= 256
     if fits and half and mask is None:
+        if query.shape[0] * width >= PLANNED_QUERIES and (planned := _planned_attention()):
+            out, sums, *_ = planned(query, key, value, None, True, scale=scale)
+            return out, sums.reshape(query.shape[:3])
         out, sums, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
             query, key, value, scale=scale
         )
@@ -326,6 +386,20 @@ def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[A
         scores += mask
     sums = scores.logsumexp(-1, keepdim=True)
     return (scores.sub_(sums).exp_() @ value.to(exact)).to(query.dtype), sums[..., 0]
+
+
+@cache
+def _planned_attention() -> Any:
+    """Return cuDNN's attention, or None where it lacks it: half the time of the other on Hopper."""
+    torch = require("torch", "hf")
+    attention = torch.ops.aten._scaled_dot_product_cudnn_attention
+    q, k = (torch.ones(1, heads, 64, 64, device="cuda", dtype=torch.bfloat16) for heads in (4, 2))
+    try:
+        out, sums, *_ = attention(q, k, k, None, True, scale=0.01)
+    except RuntimeError:
+        return None
+    exact = torch.full_like(sums, 0.64 + math.log(64))
+    return attention if _nearly_equal(out, q) and _nearly_equal(sums, exact) else None
 
 
 @contextmanager

@@ -92,41 +92,72 @@ def rotate_each(given: Any, cos: Any, sin: Any) -> Any:
 
 
 @triton.jit
-def _join(
-    own, own_sum, before, before_sum, back, out, heads, size, length, width,
-    own_caption, own_head, own_place, sum_caption, sum_head, sum_place,
-    before_batch, before_head, before_place, lse_batch, lse_head, lse_place,
-    HEADS: tl.constexpr, SIZE: tl.constexpr,
+def _attend(
+    query, key, value, queries, keys, mask, before, before_sum, out,
+    scale, group, asking, asked, length, count, size,
+    query_batch, query_head, query_place, key_batch, key_head, key_place,
+    value_batch, value_head, value_place, before_batch, before_head, before_place,
+    sum_batch, sum_head, sum_place, out_batch, out_place,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    place, batch = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    head, lane = tl.arange(0, HEADS), tl.arange(0, SIZE)[None]
-    inside = (head[:, None] < heads) & (lane < size)
-    there = tl.load(back + batch * length + place)
-    caption, step = there // width, there % width
-    at = caption * sum_caption + step * sum_place + head * sum_head
-    mine = tl.load(own_sum + at, head < heads, 0)
-    at = batch * lse_batch + place * lse_place + head * lse_head
-    share = tl.sigmoid(tl.load(before_sum + at, head < heads, 0) - mine)[:, None]
-    at = caption * own_caption + step * own_place + head[:, None] * own_head + lane
-    x = tl.load(own + at, inside, 0).to(tl.float32)
-    at = batch * before_batch + place * before_place + head[:, None] * before_head + lane
-    y = tl.load(before + at, inside, 0).to(tl.float32)
-    at = ((batch * length + place) * heads + head[:, None]) * size + lane
-    tl.store(out + at, x + share * (y - x), inside)
+    caption, head = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    row = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
+    lane = tl.arange(0, SIZE)[None]
+    at = tl.load(queries + caption * asking + row, row < asking, -1)
+    here = (at >= 0)[:, None] & (lane < size)
+    batch, place = at // length, at % length
+    start = (batch * query_batch + place * query_place)[:, None] + head * query_head + lane
+    q = tl.load(query + start, here, 0)
+    top = tl.full([ROWS], -1e30, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    own = tl.zeros([ROWS, SIZE], tl.float32)
+    for first in range(0, asked, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        to = tl.load(keys + caption * asked + column, column < asked, -1)
+        there = (to >= 0)[:, None] & (lane < size)
+        start = (to // count * key_batch + to % count * key_place)[:, None] + lane
+        k = tl.load(key + start + head // group * key_head, there, 0)
+        start = (to // count * value_batch + to % count * value_place)[:, None] + lane
+        v = tl.load(value + start + head // group * value_head, there, 0)
+        inside = (row < asking)[:, None] & (column < asked)[None]
+        added = mask + (caption * asking + row[:, None]) * asked + column[None]
+        score = tl.dot(q, tl.trans(k)) * scale + tl.load(added, inside, -1e30).to(tl.float32)
+        higher = tl.maximum(top, tl.max(score, 1))
+        part = tl.exp(score - higher[:, None])
+        shrink = tl.exp(top - higher)
+        total = total * shrink + tl.sum(part, 1)
+        own = own * shrink[:, None] + tl.dot(part.to(v.dtype), v)
+        top = higher
+    start = batch * sum_batch + place * sum_place + head * sum_head
+    z = tl.load(before_sum + start, at >= 0, 0)
+    share = tl.sigmoid(z - top - tl.log(total))[:, None]
+    own = own / total[:, None]
+    start = (batch * before_batch + place * before_place)[:, None] + head * before_head + lane
+    y = tl.load(before + start, here, 0).to(tl.float32)
+    start = (batch * out_batch + place * out_place)[:, None] + head * size + lane
+    tl.store(out + start, own + share * (y - own), here)
 
 
-def join_attention(own: Any, own_sum: Any, before: Any, before_sum: Any, back: Any) -> Any:
-    """Join attention to captions (C, H, S, D) and to prefixes (B, H, Q, D), to (B, Q, H, D).
+def attend_within(
+    query: Any, key: Any, value: Any, grid: Any, before: Any, before_sum: Any, scale: float
+) -> Any:
+    """Let captions attend to themselves, and join that with what they see before them.
 
-    Each comes with the log of its softmax sums; ``back`` (B, Q) are places among all C·S.
+    ``query`` and ``before`` are (B, G·H, Q, D), ``key`` and ``value`` (B, H, K, D), ``before_sum``
+    (B, G·H, Q) are the logarithms of the softmax sums of ``before``, and ``grid`` says where the
+    tokens of each caption are. Returns (B, Q, G·H, D), zero for tokens of no caption.
     """
-    batch, heads, length, size = before.shape
-    out = before.new_empty(batch, length, heads, size)
+    batch, heads, length, size = query.shape
+    captions, asking = grid.queries.shape
+    rows = min(64, max(16, triton.next_power_of_2(asking)))
+    out = query.new_zeros(batch, length, heads, size)
+    strides = [n for x in (query, key, value, before, before_sum) for n in x.stride()[:3]]
     with torch.cuda.device_of(out):
-        _join[length, batch](
-            own, own_sum, before, before_sum, back, out, heads, size, length, own.shape[2],
-            *(n for x in (own, own_sum, before, before_sum) for n in x.stride()[:3]),
-            triton.next_power_of_2(heads), triton.next_power_of_2(size),
+        _attend[captions, heads, triton.cdiv(asking, rows)](
+            query, key, value, grid.queries, grid.keys, grid.mask, before, before_sum, out,
+            scale, heads // key.shape[1], asking, grid.keys.shape[1], length, key.shape[2], size,
+            *strides, out.stride(0), out.stride(1),
+            rows, 64, max(16, triton.next_power_of_2(size)),
         )  # fmt: skip
     return out
 
