@@ -106,8 +106,8 @@ def _attend(
     at = tl.load(queries + caption * asking + row, row < asking, -1)
     here = (at >= 0)[:, None] & (lane < size)
     batch, place = at // length, at % length
-    start = (batch * query_batch + place * query_place)[:, None] + head * query_head + lane
-    q = tl.load(query + start, here, 0)
+    asks = (batch * query_batch + place * query_place)[:, None] + head * query_head + lane
+    q = tl.load(query + asks, here, 0)
     top = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     own = tl.zeros([ROWS, SIZE], tl.float32)
@@ -115,10 +115,10 @@ def _attend(
         column = first + tl.arange(0, COLUMNS)
         to = tl.load(keys + caption * asked + column, column < asked, -1)
         there = (to >= 0)[:, None] & (lane < size)
-        start = (to // count * key_batch + to % count * key_place)[:, None] + lane
-        k = tl.load(key + start + head // group * key_head, there, 0)
-        start = (to // count * value_batch + to % count * value_place)[:, None] + lane
-        v = tl.load(value + start + head // group * value_head, there, 0)
+        places = (to // count * key_batch + to % count * key_place)[:, None] + lane
+        k = tl.load(key + places + head // group * key_head, there, 0)
+        spots = (to // count * value_batch + to % count * value_place)[:, None] + lane
+        v = tl.load(value + spots + head // group * value_head, there, 0)
         inside = (row < asking)[:, None] & (column < asked)[None]
         added = mask + (caption * asking + row[:, None]) * asked + column[None]
         score = tl.dot(q, tl.trans(k)) * scale + tl.load(added, inside, -1e30).to(tl.float32)
