@@ -21,6 +21,7 @@ except ImportError:  # the module can be imported all the same, but its kernels 
     triton = SimpleNamespace(jit=lambda kernel: kernel)
 
 BLOCK = 4096
+ROWS, WARPS = 32, 4
 
 
 @triton.jit
@@ -101,13 +102,16 @@ def _attend(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     caption, head = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    row = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
-    lane = tl.arange(0, SIZE)[None]
+    row, lane = tl.program_id(2) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE)[None]
+    # All tokens of a caption are in one sequence: places within it are small numbers.
+    batch = tl.load(queries + caption * asking) // length
     at = tl.load(queries + caption * asking + row, row < asking, -1)
+    place = (at - batch * length).to(tl.int32)[:, None]
     here = (at >= 0)[:, None] & (lane < size)
-    batch, place = at // length, at % length
-    asks = (batch * query_batch + place * query_place)[:, None] + head * query_head + lane
-    q = tl.load(query + asks, here, 0)
+    base = query + batch * query_batch + head * query_head
+    q = tl.load(base + (place * query_place + lane), here, 0)
+    front_key = key + batch * key_batch + head // group * key_head
+    front_value = value + batch * value_batch + head // group * value_head
     top = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     own = tl.zeros([ROWS, SIZE], tl.float32)
@@ -115,12 +119,11 @@ def _attend(
         column = first + tl.arange(0, COLUMNS)
         to = tl.load(keys + caption * asked + column, column < asked, -1)
         there = (to >= 0)[:, None] & (lane < size)
-        places = (to // count * key_batch + to % count * key_place)[:, None] + lane
-        k = tl.load(key + places + head // group * key_head, there, 0)
-        spots = (to // count * value_batch + to % count * value_place)[:, None] + lane
-        v = tl.load(value + spots + head // group * value_head, there, 0)
+        spot = (to - batch * count).to(tl.int32)[:, None]
+        k = tl.load(front_key + (spot * key_place + lane), there, 0)
+        v = tl.load(front_value + (spot * value_place + lane), there, 0)
         inside = (row < asking)[:, None] & (column < asked)[None]
-        added = mask + (caption * asking + row[:, None]) * asked + column[None]
+        added = mask + caption * asking * asked + (row[:, None] * tl.multiple_of(asked, 8) + column)
         score = tl.dot(q, tl.trans(k)) * scale + tl.load(added, inside, -1e30).to(tl.float32)
         higher = tl.maximum(top, tl.max(score, 1))
         part = tl.exp(score - higher[:, None])
@@ -128,14 +131,14 @@ def _attend(
         total = total * shrink + tl.sum(part, 1)
         own = own * shrink[:, None] + tl.dot(part.to(v.dtype), v)
         top = higher
-    start = batch * sum_batch + place * sum_place + head * sum_head
-    z = tl.load(before_sum + start, at >= 0, 0)
+    sums = before_sum + batch * sum_batch + head * sum_head
+    z = tl.load(sums + (at - batch * length) * sum_place, at >= 0, 0)
     share = tl.sigmoid(z - top - tl.log(total))[:, None]
     own = own / total[:, None]
-    start = (batch * before_batch + place * before_place)[:, None] + head * before_head + lane
-    y = tl.load(before + start, here, 0).to(tl.float32)
-    start = (batch * out_batch + place * out_place)[:, None] + head * size + lane
-    tl.store(out + start, own + share * (y - own), here)
+    base = before + batch * before_batch + head * before_head
+    y = tl.load(base + (place * before_place + lane), here, 0).to(tl.float32)
+    base = out + batch * out_batch + head * size
+    tl.store(base + (place * out_place + lane), own + share * (y - own), here)
 
 
 def attend_within(
@@ -149,7 +152,7 @@ def attend_within(
     """
     batch, heads, length, size = query.shape
     captions, asking = grid.queries.shape
-    rows = min(64, max(16, triton.next_power_of_2(asking)))
+    rows = min(ROWS, max(16, triton.next_power_of_2(asking)))
     out = query.new_zeros(batch, length, heads, size)
     strides = [n for x in (query, key, value, before, before_sum) for n in x.stride()[:3]]
     with torch.cuda.device_of(out):
@@ -157,7 +160,7 @@ def attend_within(
             query, key, value, grid.queries, grid.keys, grid.mask, before, before_sum, out,
             scale, heads // key.shape[1], asking, grid.keys.shape[1], length, key.shape[2], size,
             *strides, out.stride(0), out.stride(1),
-            rows, 64, max(16, triton.next_power_of_2(size)),
+            rows, 64, max(16, triton.next_power_of_2(size)), num_warps=WARPS, num_stages=1,
         )  # fmt: skip
     return out
 
