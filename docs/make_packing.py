@@ -8,27 +8,28 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
-COLOURS = {"8b": "#2563eb", "13b": "#047857", "34b": "#b45309"}
+FIGURES = HERE.parent / "perf" / "figures"
+LINES = (
+    ("packing-llava-next-8b", "packed", "packed: two begun answers, two decimals", "#2563eb"),
+    ("packing-llava-next-8b-vllm", "vllm", "vLLM 0.26: one begun answer", "#b45309"),
+)
 
 
 def main() -> None:
-    """Draw pairs per second against captions per image, packed and the loop."""
+    """Draw pairs per second against captions per image: packed, vLLM and the loop."""
     figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
-    for size, colour in COLOURS.items():
-        path = HERE.parent / "perf" / "figures" / f"packing-llava-next-{size}.json"
-        figures = json.loads(path.read_text(encoding="utf-8"))
+    for name, column, label, colour in LINES:
+        figures = json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
         captions = [row["captions"] for row in figures["rows"]]
-        packed = [1 / row["packed"] for row in figures["rows"]]
-        axes.plot(captions, packed, "o-", color=colour, label=f"{size.upper()}, packed")
-        loop = 1 / figures["loop"]
-        axes.plot(
-            captions, [loop] * len(captions), "--", color=colour, label=f"{size.upper()}, loop"
-        )
-        for row, speed in zip(figures["rows"], packed, strict=True):
-            axes.annotate(
-                f"x{row['ratio']:.1f}", (row["captions"], speed), (0, 7),
-                textcoords="offset points", ha="center", color=colour, fontsize=8,
-            )  # fmt: skip
+        speeds = [1 / row[column] for row in figures["rows"]]
+        axes.plot(captions, speeds, "o-", color=colour, label=label)
+        if column == "packed":
+            axes.axhline(1 / figures["loop"], ls="--", color="#6b7280", label="one at a time")
+            for row, speed in zip(figures["rows"], speeds, strict=True):
+                axes.annotate(
+                    f"x{row['ratio']:.1f}", (row["captions"], speed), (0, 7),
+                    textcoords="offset points", ha="center", color=colour, fontsize=8,
+                )  # fmt: skip
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks([1, 2, 6, 16, 48], ["1", "2", "6", "16", "48"])
@@ -36,7 +37,7 @@ def main() -> None:
     axes.set_ylabel("pairs a second")
     axes.set_ylim(top=700)
     axes.set_title(
-        "LLaVA-NeXT on one H200, bfloat16: packed against one pair at a time", fontsize=10
+        "LLaVA-NeXT-8B on one H200, bfloat16: packed, vLLM, one pair at a time", fontsize=10
     )
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
