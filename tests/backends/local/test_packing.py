@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from discode.backends import read_all
 from discode.backends.local.backend import Local
 from discode.backends.local.gpu.fused import (
     find_rotary_modules,
     fuse_norms,
+    fuse_residuals,
     grouped_attention,
     rotate,
     split_attention,
@@ -194,6 +196,33 @@ def test_fused_norms_and_rotations(family: str, tmp_path: Path) -> None:
     with use_fused_rotation(owners), use_fused_rotation(owners):
         assert all(owner.apply_rotary_pos_emb is rotate for owner in owners)
     assert all(owner.apply_rotary_pos_emb is own for owner, own in owners.items())
+
+
+@pytest.mark.parametrize(
+    ("family", "fused"), [("llava_next_llama", True), ("qwen2_vl", True), ("gemma3", False)]
+)
+def test_residuals_within_products(family: str, fused: bool, tmp_path: Path) -> None:
+    backend = Local(make(family, tmp_path / family), device="cpu", read="forced")
+    pairs = [Pair(image, text) for image in noise_images((60, 40)) for text in ("a dog", "a red x")]
+    before = read_all(backend, pairs, FLEUR, UNIT)
+    layers = backend.runner.text_config.num_hidden_layers
+    decoder = backend.runner.model.get_decoder()
+    assert fuse_residuals(decoder) == layers * fused
+    assert fuse_residuals(decoder) == 0
+    assert largest_difference(read_all(backend, pairs, FLEUR, UNIT), before) < 1e-5
+
+
+def test_residuals_that_are_scaled_are_left_alone() -> None:
+    """Granite's layers have the parts of others, and add less than they compute."""
+    config = transformers.GraniteConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        vocab_size=9, residual_multiplier=0.5,
+    )  # fmt: skip
+    model = transformers.GraniteModel(config)
+    ids = torch.tensor([[1, 2, 3]])
+    before = model(ids).last_hidden_state
+    assert fuse_residuals(model) == 0
+    torch.testing.assert_close(model(ids).last_hidden_state, before)
 
 
 def test_grouped_heads_are_not_copied() -> None:

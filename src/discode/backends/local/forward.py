@@ -174,7 +174,7 @@ class ModelRunner:
         if self._device.type == "cuda":  # elsewhere the matrix products take almost all the time
             fuse_norms(self.model)
             fuse_activations(self.model)
-            fuse_residuals(self.model)
+            fuse_residuals(getattr(self.model, "get_decoder", lambda: self.model)())
             self._rotary_modules = find_rotary_modules(self.model)
             self._streams.extend(torch.cuda.Stream(self._device) for _ in range(STREAMS))
 

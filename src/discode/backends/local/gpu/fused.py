@@ -86,14 +86,15 @@ def _gated_feed(gate: Any, block: Any, x: Any) -> Any:
     return block.down_proj(gate(block.gate_proj(x), block.up_proj(x)))
 
 
-def fuse_residuals(model: Any) -> int:
+def fuse_residuals(decoder: Any) -> int:
     """Let layers add what bypasses their blocks within the blocks' last products.
 
-    Returns how many do. The state of a layer is then changed in place, and rounded once a block.
+    Returns how many do. The state is then changed in place and rounded once a block; so this is for
+    language models: of vision towers, states between layers are wanted.
     """
     torch = require("torch", "hf")
     done = 0
-    for layer in model.modules():
+    for layer in decoder.modules():
         if {name for name, _ in layer.named_children()} != LAYER:
             continue
         blocks = (layer.self_attn, "o_proj"), (layer.mlp, "down_proj")
@@ -272,7 +273,8 @@ def _attend_to_both(
     """
     torch = require("torch", "hf")
     before, before_sum = attend(query, *front, None, scale)
-    if query.is_cuda and query.itemsize == 2 and (kernels := find_kernels()):
+    plain = query.is_cuda and query.itemsize == 2 and query.shape[3] == value.shape[3]
+    if plain and (kernels := find_kernels()):
         return kernels.attend_within(query, key, value, grid, before, before_sum, scale)
     parts = zip((query, key, value), (grid.queries, grid.keys, grid.keys), strict=True)
     q, k, v = (x.transpose(1, 2).flatten(0, 1)[at.clamp(0)].transpose(1, 2) for x, at in parts)
