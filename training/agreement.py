@@ -63,6 +63,8 @@ SHOWN = (
     "there is a THING, likely",
     "after: score",
     "after: nines",
+    "after: held out: praise",
+    "after: held out: order",
     "mean own",
     "mean random",
     "mean empty",
@@ -159,6 +161,12 @@ def read(folder: Path, file: Path) -> None:
             arrays[f"{which}_{domain}_stem"] = stems.astype(np.float32)
             arrays[f"{which}_{domain}_digits"] = digits.astype(np.float32)
             print("read", which, domain, flush=True)
+    from discode.cli.demo import demo_pairs  # wants what a machine for training may lack
+
+    pairs = demo_pairs()
+    images = [pair.image for pair in pairs]
+    stems, digits = said(backend, images, np.arange(len(pairs)), [pair.caption for pair in pairs])
+    arrays |= {"demo_stem": stems, "demo_digits": digits}
     np.savez_compressed(common.BUILD / f"{file.stem}_test.npz", **arrays)
 
 
@@ -221,8 +229,8 @@ def figures(folder: Path, names: list[str]) -> None:
         data = np.load(common.BUILD / f"{name}_test.npz")
         print(f"\n| {name} | {' | '.join(METHODS)} | full-prior - smoothing |")
         print("| --- " * (len(METHODS) + 2) + "|")
-        for part in sorted({key.rpartition("_")[0] for key in data}, key=_order):
-            which = part.partition("_")[0]
+        for which, domain in judged_parts(data):
+            part = f"{which}_{domain}"
             scores = {m: decoded(data[f"{part}_stem"], data[f"{part}_digits"], m) for m in METHODS}
             cells = [f"{people.agreement(which, score):.2f}" for score in scores.values()]
             many = np.array(
@@ -237,11 +245,6 @@ def figures(folder: Path, names: list[str]) -> None:
             both = [people.agreement(which, scores[m]) for m in METHODS[1:3]]
             gain = both[1] - both[0]
             print(f"| {part} | {' | '.join(cells)} | {gain:+.2f} ({low:+.2f} to {high:+.2f}) |")
-
-
-def _order(part: str) -> tuple[bool, int]:
-    which, _, domain = part.partition("_")
-    return which == "crowd", DOMAINS.index(domain)
 
 
 def judged_parts(data: Any) -> list[tuple[str, str]]:
@@ -267,11 +270,29 @@ def measured(people: Judgments, name: str) -> dict[str, float]:
             rows[f"{which}, {domain}"] = people.agreement(which, score)
         four = [rows.get(f"expert, {domain}", np.nan) for domain in STYLES]
         rows["expert, mean of four styles"] = float(np.mean(four))
+        if "demo_stem" in data:
+            rows |= demo(decoded(data["demo_stem"], data["demo_digits"], DEFAULT))
     if dev_read.exists():
         data = np.load(dev_read)
         for source, figure in questions.figures(expected(data["stem"], data["digits"])).items():
             rows |= {f"{source}: {title}": value for title, value in figure.items()}
     return rows
+
+
+def demo(score: np.ndarray) -> dict[str, float]:
+    """Return how the demo's captions were scored: couples in order, images judged right."""
+    from discode.cli.demo import KINDS, demo_pairs, in_order
+
+    pairs = demo_pairs()
+    low: dict[str, float] = {}
+    for pair, value in zip(pairs, score, strict=True):
+        if pair.id == KINDS[0]:
+            low[str(pair.image)] = min(value, low.get(str(pair.image), 1.0))
+    held = in_order(pairs, score)
+    return {
+        "demo, couples in order": float(sum(map(sum, held.values()))),
+        "demo, images whose good captions reach 0.5": float(sum(v >= 0.5 for v in low.values())),
+    }
 
 
 def compare(folder: Path, names: list[str], page: Path | None = None) -> None:

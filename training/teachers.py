@@ -2,10 +2,13 @@
 
 A teacher looks at the clean photograph and its mirror image. How much its opinion counts beside the
 similarity to the references is what people's ratings of dev images say: a least-squares fit.
+
+    python -m training.teachers RUN      dev images are asked about captions that RUN writes, too
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +16,12 @@ import torch
 from torch import Tensor
 
 from discode.backends.embedded.tokenizer import Bpe
-from training import common, evaluate, images, parts, people, statements, writer
+from training import common, evaluate, images, parts, people, questions, statements, writer
 from training.agreement import expected
-from training.batches import Captions, Sampler
+from training.batches import Captions, Sampler, special_tokens
 from training.labels import MOST, References
 from training.model import CaptionJudge
+from training.packing import Special
 
 if TYPE_CHECKING:
     from training.train import World
@@ -147,14 +151,29 @@ def rate_pool(sampler: Sampler, opinions: list[Tensor], scale: Tensor, machine: 
         pool.rating[rows] = torch.where(own, pool.rating[rows], rating.clamp(0, high))
 
 
-def questions_of(teacher: CaptionJudge, world: World) -> dict[str, list[str]]:
+def questions_of(teacher: CaptionJudge, special: Special) -> dict[str, list[str]]:
     """Return captions that a teacher writes of the dev images, by kind."""
     tokens: list[Any] = common.load_json("tokenizer.json")["tokens"]
+    pixels = images.decode("dev")
     result: dict[str, list[str]] = {}
     for kind, temperature in (("machine: likeliest", 0.0), ("machine: drawn", 0.8)):
         texts: list[str] = []
-        for pixels in torch.split(images.decode("dev"), 512):
-            shown = pixels.to(world.device)
-            texts += writer.spelt(*writer.write(teacher, shown, world.special, temperature), tokens)
+        for part in torch.split(pixels, 512):
+            shown = part.to(special.instruction.device)
+            texts += writer.spelt(*writer.write(teacher, shown, special, temperature), tokens)
         result[kind] = texts
     return result
+
+
+def main() -> None:
+    """Add the captions that a run writes to what dev images are asked, once."""
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)  # some are drawn
+    if not questions.complete():
+        questions.add(questions_of(evaluate.load(sys.argv[1], device), special_tokens(device)))
+
+
+if __name__ == "__main__":
+    main()

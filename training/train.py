@@ -291,7 +291,7 @@ def train(
             torch.cuda.set_rng_state(saved["dropout_cuda"])
         world.log("goes on from step", step)
     if end is not None:
-        minutes = (end - time.time() - COMPILING + elapsed) / 60
+        minutes = max(1.0, end - time.time() - COMPILING + elapsed) / 60  # a late run ends at once
     schedule = Schedule(steps, minutes or optim["minutes"], optim["warmup"], elapsed)
     while (done := schedule.done(step)) < 1:
         for group in pupil.adam.param_groups:

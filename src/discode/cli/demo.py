@@ -83,12 +83,14 @@ def demo_pairs() -> list[Pair]:
     return [Pair(str(folder / row["image"]), row["caption"], id=row["kind"]) for row in rows]
 
 
-def order_held(pairs: Sequence[Pair], values: NDArray[np.float64]) -> str:
-    """Say how often a better kind of caption scored above a worse one of the same image.
+def in_order(
+    pairs: Sequence[Pair], values: NDArray[np.float64]
+) -> dict[tuple[str, str], list[bool]]:
+    """Return, by the two kinds, whether a better caption scored above a worse of its image.
 
     >>> cat = [Pair("cat.jpg", text, id=text) for text in ("good", "middling", "wrong")]
-    >>> order_held(cat, np.array([0.9, 0.2, 0.3]))
-    'good > middling > wrong held in 2 of 3 pairs of captions; wrong above good in 0 of 1'
+    >>> in_order(cat, np.array([0.9, 0.2, 0.3]))["middling", "wrong"]
+    [False]
     """
     held: dict[tuple[str, str], list[bool]] = {}
     for better, worse in combinations(range(len(pairs)), 2):
@@ -97,7 +99,18 @@ def order_held(pairs: Sequence[Pair], values: NDArray[np.float64]) -> str:
             if KINDS.index(kinds[0]) > KINDS.index(kinds[1]):
                 better, worse, kinds = worse, better, kinds[::-1]
             held.setdefault(kinds, []).append(bool(values[better] > values[worse]))
-    every = [in_order for column in held.values() for in_order in column]
+    return held
+
+
+def order_held(pairs: Sequence[Pair], values: NDArray[np.float64]) -> str:
+    """Say how often a better kind of caption scored above a worse one of the same image.
+
+    >>> cat = [Pair("cat.jpg", text, id=text) for text in ("good", "middling", "wrong")]
+    >>> order_held(cat, np.array([0.9, 0.2, 0.3]))
+    'good > middling > wrong held in 2 of 3 pairs of captions; wrong above good in 0 of 1'
+    """
+    held = in_order(pairs, values)
+    every = [right for column in held.values() for right in column]
     extreme = held.get((KINDS[0], KINDS[-1]), [])
     return (
         f"good > middling > wrong held in {sum(every)} of {len(every)} pairs of captions; "
