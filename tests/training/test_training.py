@@ -27,6 +27,7 @@ from training import (
     people,
     quantise,
     statements,
+    stretch,
     teachers,
     train,
     unpack,
@@ -512,6 +513,28 @@ def test_teachers_are_asked_once_when_the_photographs_have_come(
     assert asked == [(["former", "middle", "deep"], 0)]
 
 
+@pytest.mark.full
+def test_a_stretch_that_is_late_ends_and_makes_what_was_not_brought(
+    build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over before it begins, the meanings are missing, nothing was written yet."""
+    mix.write("former", ["final"])
+    before = np.load(common.BUILD / "train_meaning.npz")["q"]
+    (common.BUILD / "train_meaning.npz").unlink()
+    monkeypatch.setattr(evaluate, "dev", lambda *_: {})
+    monkeypatch.setattr(evaluate, "test", lambda *_: None)
+    asked = common.load_json("questions.json")
+    command(monkeypatch, stretch.main, "deep", 0, 0)
+    assert np.array_equal(np.load(common.BUILD / "train_meaning.npz")["q"], before)
+    kinds = common.load_json("questions.json")["kind"]
+    assert set(kinds) - set(asked["kind"]) <= {"machine: likeliest", "machine: drawn"}
+    weights = [torch.load(common.BUILD / f"{name}.pt") for name in ("former", "deep_0")]
+    assert all(
+        torch.equal(value, weights[1]["weights"][n]) for n, value in weights[0]["weights"].items()
+    )
+    common.save_json("questions.json", asked)
+
+
 def test_the_file_is_measured(
     build: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -548,6 +571,7 @@ def test_the_file_is_measured(
     assert "| dev | flickr8k, tiny | photographs, tiny |" in rows
     assert sum(row.startswith("| nearest by words | ") for row in rows) == 1
     assert any(row.startswith("| expert, mean of four styles | ") for row in rows)
+    assert any(row.startswith("| demo, couples in order | ") for row in rows)
     page = build / "card.md"
     page.write_text("a\n<!-- agreement card: begin --><!-- agreement card: end -->\nb")
     command(monkeypatch, agreement.main, "card", folder, "tiny", "--into", page)
