@@ -354,7 +354,8 @@ class Bench:
             spent: dict[str, list[float]] = defaultdict(list)
             for begin, end, name in gpu_events(partial(self.read, pairs)):
                 spent[name].append(1e3 * (end - begin) / len(pairs))
-            say(f"kernels at {count} captions per image, {sum(map(sum, spent.values())):.2f} ms:")
+            total = sum(map(sum, spent.values()))
+            say(f"kernels at {count} captions per image, {total:.2f} ms per pair:")
             for name, times in sorted(spent.items(), key=lambda row: -sum(row[1]))[:25]:
                 say(f"  {sum(times):7.3f} ms, {len(times):5d} calls, {name[:90]}")
 

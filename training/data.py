@@ -255,7 +255,7 @@ def write_meaning(items: dict[str, list[Item]], settings: dict[str, Any]) -> Non
     tfidf = TfIdf(captions["train"])
     for split, texts in captions.items():
         common.save_arrays(f"{split}_words.npz", tfidf(texts))
-        people.write_meanings(split, texts)
+        parts.save_meanings(split, texts)
     people.write_scale("cpu")
     names = [item.path.name for item in items["dev"]]
     asked = questions.write(names, [list(item.captions) for item in items["dev"]])

@@ -187,3 +187,11 @@ def sentence_embeddings(texts: list[str]) -> np.ndarray:
             mean = (states * mask).sum(1) / mask.sum(1)
             result[rows] = torch.nn.functional.normalize(mean, dim=-1).cpu().numpy()
     return result
+
+
+def save_meanings(split: str, texts: list[str]) -> None:
+    """Write the MiniLM embeddings of a split's captions, as int8 with a scale per row."""
+    embedded = sentence_embeddings(texts)
+    scale = np.abs(embedded).max(axis=1, keepdims=True) / 127
+    q = np.round(embedded / scale).astype(np.int8)
+    common.save_arrays(f"{split}_meaning.npz", {"q": q, "scale": scale.astype(np.float32)})

@@ -54,14 +54,6 @@ def meaning_of(rows: list[tuple[int, str, float]], device: str) -> Tensor:
     return torch.from_numpy(parts.sentence_embeddings([row[1] for row in rows])).to(device)
 
 
-def write_meanings(split: str, texts: list[str]) -> None:
-    """Write the meanings of a split's captions, as int8 with a scale per row."""
-    embedded = parts.sentence_embeddings(texts)
-    scale = np.abs(embedded).max(axis=1, keepdims=True) / 127
-    q = np.round(embedded / scale).astype(np.int8)
-    common.save_arrays(f"{split}_meaning.npz", {"q": q, "scale": scale.astype(np.float32)})
-
-
 def features(
     references: References, rows: list[tuple[int, str, float]], meaning: Tensor, limit: int
 ) -> np.ndarray:

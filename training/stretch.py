@@ -13,7 +13,7 @@ import sys
 
 import torch
 
-from training import common, evaluate, mix, people, questions, teachers
+from training import common, evaluate, mix, parts, questions, teachers
 from training.train import World, measure, train
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     run, end, *shares = sys.argv[1:]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if not (common.BUILD / "train_meaning.npz").exists():
-        people.write_meanings("train", common.load_json("captions.json")["train"])
+        parts.save_meanings("train", common.load_json("captions.json")["train"])
     world = World(common.config(run), device)
     train(world, run, end=float(end))
     torch.compiler.set_stance("force_eager")  # what follows has many shapes

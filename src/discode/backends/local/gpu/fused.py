@@ -97,8 +97,9 @@ def fuse_residuals(decoder: Any) -> int:
     for layer in decoder.modules():
         if {name for name, _ in layer.named_children()} != LAYER:
             continue
-        blocks = (layer.self_attn, "o_proj"), (layer.mlp, "down_proj")
-        ends: list[Any] = [getattr(block, name, None) for block, name in blocks]
+        ends: list[Any] = [
+            getattr(layer.self_attn, "o_proj", None), getattr(layer.mlp, "down_proj", None)
+        ]  # fmt: skip
         if any(type(end) is not torch.nn.Linear or end.bias is not None for end in ends):
             continue
         if any("forward" in vars(module) for module in (layer, *ends)):
@@ -106,13 +107,14 @@ def fuse_residuals(decoder: Any) -> int:
         size = getattr(layer.self_attn, "head_dim", 0)
         probe = torch.linspace(-2, 3, 2 * len(ends[0].weight)).reshape(1, 2, -1).to(ends[0].weight)
         turn = torch.ones(1, 2, size).to(probe), torch.zeros(1, 2, size).to(probe)
+        run = partial(layer, probe, attention_mask=None, position_embeddings=turn)
         waiting: list[Any] = []
         with torch.inference_mode(), suppress(TypeError, ValueError, RuntimeError):
-            plain = layer(probe, attention_mask=None, position_embeddings=turn)
+            plain = run()
             for end in ends:
                 end.forward = partial(_add_product, end, waiting)
             layer.forward = partial(_add_to_blocks, layer, waiting)
-            if _nearly_equal(layer(probe, attention_mask=None, position_embeddings=turn), plain):
+            if _nearly_equal(run(), plain):
                 done += 1
                 continue
         for module in (layer, *ends):
