@@ -78,9 +78,11 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def noise_images(count: int, width: int = WIDTH, height: int = HEIGHT) -> list[Image.Image]:
-    """Return images of noise, by default as large as photographs."""
-    rng = np.random.default_rng(0)
+def noise_images(
+    count: int, width: int = WIDTH, height: int = HEIGHT, seed: int | None = 0
+) -> list[Image.Image]:
+    """Return images of noise, by default as large as photographs; others each time without seed."""
+    rng = np.random.default_rng(seed)
     shape = (height, width, 3)
     return [Image.fromarray(rng.integers(0, 255, shape, np.uint8)) for _ in range(count)]
 
@@ -96,10 +98,16 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-def seconds(work: Callable[[], object], repeats: int = 2) -> float:
-    """Return the shortest of several timings after a first one that warms up."""
+def seconds(
+    work: Callable[[], object], repeats: int = 2, prepare: Callable[[], object] = lambda: None
+) -> float:
+    """Return the shortest of several timings after a first one that warms up.
+
+    Each begins after ``prepare``, which is not timed.
+    """
     times = []
     for _ in range(1 + repeats):
+        prepare()
         start = time.perf_counter()
         work()
         wait()
@@ -241,13 +249,17 @@ class Bench:
             self.figures["rows" if first else f"rows {prompt}"] = rows
 
     def row(self, prompt: str, count: int, theirs: float | None) -> dict[str, Any]:
-        """Measure and print one row of the table."""
+        """Measure and print one row of the table, each time on new images as perf/vllm.py does."""
         pairs = with_captions(self.images, count)
+
+        def renew() -> None:
+            pairs[:] = with_captions(noise_images(len(self.images), seed=None), count)
+
         self.read(with_captions(self.images[:8], count), PROMPTS[prompt])  # warms up
         work = partial(self.read, pairs, PROMPTS[prompt])
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
-        pair = seconds(work, self.args.repeats) / len(pairs)
+        pair = seconds(work, self.args.repeats, renew) / len(pairs)
         memory, busy = gigabytes(), gpu_seconds(work) / len(pairs)
         row = {"captions": count, "packed": pair, "busy": busy, "memory": memory}
         if "loop" in self.figures:
