@@ -8,19 +8,19 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
-FIGURES = HERE.parent / "perf" / "figures"
+FIGURES = HERE.parent / "perf" / "figures" / "packing-llava-next-8b.json"
 LINES = (
-    ("packing-llava-next-8b", "packed", "packed: two begun answers, two decimals", "#2563eb"),
-    ("packing-llava-next-8b-vllm", "vllm", "vLLM 0.26: one begun answer", "#b45309"),
+    ("packed", "packed: two begun answers, two decimals", "#2563eb"),
+    ("vllm", "vLLM 0.26: one begun answer", "#b45309"),
 )
 
 
 def main() -> None:
     """Draw pairs per second against captions per image: packed, vLLM and the loop."""
     figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
-    for name, column, label, colour in LINES:
-        figures = json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
-        captions = [row["captions"] for row in figures["rows"]]
+    figures = json.loads(FIGURES.read_text(encoding="utf-8"))
+    captions = [row["captions"] for row in figures["rows"]]
+    for column, label, colour in LINES:
         speeds = [1 / row[column] for row in figures["rows"]]
         axes.plot(captions, speeds, "o-", color=colour, label=label)
         if column == "packed":
