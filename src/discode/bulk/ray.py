@@ -48,6 +48,9 @@ CONNECT_SECONDS = 5.0
 """How long a cluster may take to answer."""
 PORTS = {"": 6379, "ray": 10001}
 """Ray's own ports, by how an address begins."""
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+"""What a client of gRPC, which Ray speaks, sends first (RFC 9113): the last nine bytes are a frame
+of settings, and the server's answer begins with such a frame."""
 
 
 def score_with_ray(
@@ -123,12 +126,17 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
 
 
 def _probe(address: str) -> None:
-    """Raise ConnectionError where nothing answers at an address: Ray itself tries for minutes."""
+    """Raise ConnectionError where no Ray answers at an address: Ray itself tries for minutes."""
     try:
         parts = urlsplit(address if "://" in address else f"//{address}")
         if address not in ("", "auto", "local") and parts.scheme in PORTS:
-            port = parts.port or PORTS[parts.scheme]
-            socket.create_connection((parts.hostname or "", port), CONNECT_SECONDS).close()
+            place = parts.hostname or "", parts.port or PORTS[parts.scheme]
+            with socket.create_connection(place, CONNECT_SECONDS) as opened:
+                if os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true"):
+                    return
+                opened.sendall(HTTP2_GREETING)
+                if opened.makefile("rb").read(9)[3:4] != HTTP2_GREETING[-6:-5]:
+                    raise ConnectionError("what answers there is not Ray")
     except (OSError, ValueError) as error:
         raise ConnectionError(str(error)) from error
 
