@@ -90,7 +90,9 @@ def score_with_ray(
         if folder.begun:
             # Whether it is the same run depends on the judge, and judges live on workers.
             ask = ray.remote(num_cpus=1, num_gpus=gpus)(_signatures)
-            folder.begin(_unpack(ray.get(ask.remote(make, plan.methods))), progress)
+            finished = folder.begin(_unpack(ray.get(ask.remote(make, plan.methods))))
+            if progress and finished:
+                progress(finished)
         for scored in _results(ray, make, plan, folder, workers, gpus):
             if not folder.begun:
                 folder.begin(scored.signatures)
@@ -145,7 +147,7 @@ def _results(
     ray: Any, make: MakeJudge, plan: RunPlan, folder: OutputFolder, workers: int, gpus: float
 ) -> Iterator[ScoredChunk]:
     """Yield scored chunks of unfinished shards in whatever order they come."""
-    files = [k for k in range(len(plan.inputs.files)) if folder.wanted(k) is not None]
+    files = list(folder.wanted())
     if not files:
         return
     data = ray.data.from_items([{"file": k} for k in files], override_num_blocks=len(files))
