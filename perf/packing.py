@@ -48,7 +48,7 @@ from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import packing_error
 from discode.backends.local.forward import ProcessedImage
 from discode.backends.local.gpu.fp8 import Fp8Linear, use_fp8
-from discode.backends.local.load import DTYPES, LoadedModel, LocalOptions, load_model
+from discode.backends.local.load import DTYPES, LocalOptions, OpenedModel, open_model
 from discode.backends.local.vocabulary import conversation
 from discode.decoders import get_decoder
 from discode.pairs import Pair
@@ -143,7 +143,7 @@ def gigabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
-def loop(loaded: LoadedModel, pairs: list[Pair]) -> None:
+def loop(loaded: OpenedModel, pairs: list[Pair]) -> None:
     """Ask one pair at a time; generate five tokens with their scores."""
     for pair in pairs:
         inputs: Any = loaded.processor.apply_chat_template(
@@ -167,7 +167,7 @@ class Bench:
     """One model, measured section by section; ``figures`` is what ``--json`` writes."""
 
     def __init__(
-        self, args: argparse.Namespace, loaded: LoadedModel, theirs: dict[str, dict[int, float]]
+        self, args: argparse.Namespace, loaded: OpenedModel, theirs: dict[str, dict[int, float]]
     ) -> None:
         self.args, self.loaded, self.theirs = args, loaded, theirs
         self.images = noise_images(args.images)
@@ -523,7 +523,7 @@ def main() -> None:
         theirs = vllm(args, arch)
         options = LocalOptions(device=args.device, dtype=args.dtype or "auto")
         loaded = (
-            load_model(args.model, options)
+            open_model(args.model, options)
             if args.model
             else random_model(arch, args.device, args.dtype)
         )

@@ -13,6 +13,7 @@ import numpy as np
 
 from discode.backends import Backend, Blocks, open_backend
 from discode.backends.embedded import introduce
+from discode.backends.recorded import Recorded
 from discode.backends.served.parse_logprobs import readings_from_json
 from discode.decoders import Decoder, get_decoder
 from discode.errors import BackendError, BadDataError, ImageError, InputError, shortened
@@ -70,8 +71,9 @@ class Judge:
 
     def __post_init__(self) -> None:
         self.backend.check(self.prompt, self.scale)
-        lacking = self.decoder.requires - self.backend.capabilities
-        if lacking:
+        # What a local model gives is known when it is loaded, which few decoders need.
+        needed = self.decoder.requires
+        if needed and (lacking := needed - self.backend.capabilities):
             raise InputError(
                 f"decoder {self.decoder.name!r} needs {', '.join(sorted(lacking))} of the model, "
                 f"which {self.backend.identity.model!r} does not give; use solver 'exact'"
@@ -100,7 +102,7 @@ class Judge:
 
     def with_store(self, path: str | os.PathLike[str]) -> Judge:
         """Return this judge with a store at ``path``, unless it has one or replays a recording."""
-        if self.store is not None or "recorded" in self.backend.capabilities:
+        if self.store is not None or isinstance(self.backend, Recorded):
             return self
         return replace(self, store=ReadingStore(path))
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -91,23 +94,42 @@ def test_bounds_of_some_parts_are_kept() -> None:
     assert joined.bound.tolist() == [0.01, 0, 0.02, 0]
 
 
-def test_an_address_is_tried_before_ray_is() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "auto", "local", ""):
-            _probe(address)
-    with closed_port() as port:
-        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:port", ":1"):
-            with pytest.raises(ConnectionError):
-                _probe(address)
+@contextmanager
+def web_port() -> Iterator[int]:
+    """The port of a web server: something answers there, but no Ray."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_an_address_is_tried_before_ray_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in ("auto", "local", ""):
+        _probe(address)
+    with closed_port() as closed, web_port() as web:
+        for place in (f"127.0.0.1:{closed}", f"127.0.0.1:{web}", "127.0.0.1:port", ":1"):
+            for address in (place, f"ray://{place}"):
+                with pytest.raises(ConnectionError):
+                    _probe(address)
+        monkeypatch.setenv("RAY_USE_TLS", "1")
+        _probe(f"127.0.0.1:{web}")  # who is there cannot be told without certificates
+    monkeypatch.delenv("RAY_USE_TLS")
+    monkeypatch.setattr("discode.bulk.ray.CONNECT_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ConnectionError):
+        _probe(f"127.0.0.1:{silent.getsockname()[1]}")
 
 
 @pytest.mark.slow
-def test_a_wrong_address_is_told_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong_port", [closed_port, web_port])
+def test_a_wrong_address_is_told_at_once(wrong_port: Any, tmp_path: Path) -> None:
     pytest.importorskip("ray.data", reason="Ray is tested with discode-eval[ray]")
     source = tmp_path / "set.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows(3)))
-    with closed_port() as port:
+    with wrong_port() as port:
         options = ("--engine", "ray", "--address", f"127.0.0.1:{port}")
         done = run("score", "-i", source, "-o", tmp_path / "out", *options)
     assert done.returncode == 2

@@ -15,7 +15,7 @@ import pytest
 
 import discode
 from discode.bulk import Totals, plan_run
-from discode.bulk.ray import score_with_ray
+from discode.bulk.ray import _probe, score_with_ray
 from discode.errors import InputError
 from discode.images import demo_path
 from tests.helpers.instant import make_judge, maker, rows, to_folder
@@ -55,6 +55,10 @@ def five_thousand(tmp_path: Path) -> Path:
     lines[17] = "{broken"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def test_a_real_cluster_is_known_by_its_answer() -> None:
+    _probe(ray.get_runtime_context().gcs_address)
 
 
 def test_the_same_bytes_as_in_process(tmp_path: Path, five_thousand: Path) -> None:

@@ -25,8 +25,7 @@ class Backend(Protocol):
         identity: Model, revision and dtype, for the store's key and the signature.
         prompt: The prompt it is asked with unless the user names another.
         scale: The scale it is asked for unless the user names another.
-        capabilities: What it gives beyond log-probabilities: "hidden" (hidden states); "recorded"
-            where its readings are kept already, so that no store is needed.
+        capabilities: What it gives beyond log-probabilities: "hidden" (hidden states).
         takes_references: Whether it is shown the references of pairs that have some.
         batch_size: How many pairs it is asked about at once.
         stopped: Why it reads nothing more, e.g. at a cap on requests; empty while it does.

@@ -47,9 +47,7 @@ class Recorded(Backend):
         asks = [ask for ask, count in self._store.run_keys() if ask.identity == chosen[0] and count]
         self.prompt = _prompt_of([ask.prompt for ask in asks])
         self.scale = asks[0].scale
-        self.capabilities = frozenset(
-            {"recorded", *(["hidden"] if self._store.has_hidden() else [])}
-        )
+        self.capabilities = frozenset({"hidden"} if self._store.has_hidden() else ())
         self.takes_references = self.identity.model != MODEL
         self._scales = sorted({ask.scale.name for ask in asks})
 

@@ -22,6 +22,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +159,8 @@ class OutputFolder:
         """Whether a run began here before."""
         return (self.path / MANIFEST).exists()
 
-    def begin(self, signatures: Mapping[str, str], progress: Progress | None = None) -> None:
-        """Check that what is here is of this run, find what is finished, and report its rows."""
+    def begin(self, signatures: Mapping[str, str]) -> int:
+        """Check that what is here is of this run, and return how many rows are finished."""
         self.plan.check_same_run(signatures)
         self._signatures = dict(signatures)
         for entry in (entry for folder in self._folders() for entry in folder.glob(".*.part")):
@@ -171,8 +172,7 @@ class OutputFolder:
                 self._last[shard.file] = shard.number
             if self._owns(shard):
                 self._totals[shard] = totals
-        if progress and (finished := self._sum().rows):
-            progress(finished)
+        return self._sum().rows
 
     def _owns(self, shard: Shard) -> bool:
         return self.share.owns(shard, self._files)
@@ -187,18 +187,19 @@ class OutputFolder:
         self.plan.check_same_run(self._signatures)
         self._signatures, self._begun_in = read_signatures(self.path), where_begun(self.path)
 
-    def wanted(self, file: int) -> Callable[[int], bool] | None:
-        """Return which shards of a file this process has still to do; None if there are none."""
-        if not self.share.reads(file, self._files):
-            return None
+    def wanted(self) -> dict[int, Callable[[int], bool]]:
+        """Return the files of which this process has something to do, each with which shards."""
 
-        def want(number: int) -> bool:
+        def want(file: int, number: int) -> bool:
             shard = Shard(file, number)
             return shard not in self._totals and self._owns(shard)
 
-        if file in self._last and not any(map(want, range(self._last[file] + 1))):
-            return None
-        return want
+        return {
+            file: partial(want, file)
+            for file in range(self._files)
+            if self.share.reads(file, self._files)
+            and (file not in self._last or any(want(file, n) for n in range(self._last[file] + 1)))
+        }
 
     def add(self, chunk: ScoredChunk) -> None:
         """Take a chunk; a shard is written out when its last chunk has come."""
@@ -314,10 +315,14 @@ def score_to_folder(judge: Judge, plan: RunPlan, progress: Progress | None = Non
     """
     judges = by_method(judge, plan.methods)
     with closing(OutputFolder(plan)) as folder:
-        folder.begin({name: str(each.signature) for name, each in judges.items()}, progress)
-        for number in range(len(plan.inputs.files)):
-            wanted = folder.wanted(number)
-            for chunk in plan.read(number, wanted) if wanted is not None else ():
+        finished = folder.begin({name: str(each.signature) for name, each in judges.items()})
+        wanted = folder.wanted()
+        if wanted:
+            judge.backend.capabilities  # noqa: B018  # loads a local model before rows are counted
+        if progress and finished:
+            progress(finished)
+        for number, shards in wanted.items():
+            for chunk in plan.read(number, shards):
                 scored = judge_chunk(judges, chunk, min_score=plan.min_score, progress=progress)
                 raise_if_stopped(judge)
                 folder.add(scored)

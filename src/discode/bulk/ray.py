@@ -48,6 +48,9 @@ CONNECT_SECONDS = 5.0
 """How long a cluster may take to answer."""
 PORTS = {"": 6379, "ray": 10001}
 """Ray's own ports, by how an address begins."""
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+"""What a client of gRPC, which Ray speaks, sends first (RFC 9113): the last nine bytes are a frame
+of settings, and the server's answer begins with such a frame."""
 
 
 def score_with_ray(
@@ -87,7 +90,9 @@ def score_with_ray(
         if folder.begun:
             # Whether it is the same run depends on the judge, and judges live on workers.
             ask = ray.remote(num_cpus=1, num_gpus=gpus)(_signatures)
-            folder.begin(_unpack(ray.get(ask.remote(make, plan.methods))), progress)
+            finished = folder.begin(_unpack(ray.get(ask.remote(make, plan.methods))))
+            if progress and finished:
+                progress(finished)
         for scored in _results(ray, make, plan, folder, workers, gpus):
             if not folder.begun:
                 folder.begin(scored.signatures)
@@ -123,12 +128,17 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
 
 
 def _probe(address: str) -> None:
-    """Raise ConnectionError where nothing answers at an address: Ray itself tries for minutes."""
+    """Raise ConnectionError where no Ray answers at an address: Ray itself tries for minutes."""
     try:
         parts = urlsplit(address if "://" in address else f"//{address}")
         if address not in ("", "auto", "local") and parts.scheme in PORTS:
-            port = parts.port or PORTS[parts.scheme]
-            socket.create_connection((parts.hostname or "", port), CONNECT_SECONDS).close()
+            place = parts.hostname or "", parts.port or PORTS[parts.scheme]
+            with socket.create_connection(place, CONNECT_SECONDS) as opened:
+                if os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true"):
+                    return
+                opened.sendall(HTTP2_GREETING)
+                if opened.makefile("rb").read(9)[3:4] != HTTP2_GREETING[-6:-5]:
+                    raise ConnectionError("what answers there is not Ray")
     except (OSError, ValueError) as error:
         raise ConnectionError(str(error)) from error
 
@@ -137,7 +147,7 @@ def _results(
     ray: Any, make: MakeJudge, plan: RunPlan, folder: OutputFolder, workers: int, gpus: float
 ) -> Iterator[ScoredChunk]:
     """Yield scored chunks of unfinished shards in whatever order they come."""
-    files = [k for k in range(len(plan.inputs.files)) if folder.wanted(k) is not None]
+    files = list(folder.wanted())
     if not files:
         return
     data = ray.data.from_items([{"file": k} for k in files], override_num_blocks=len(files))

@@ -122,17 +122,21 @@ def labelled_progress(bar: Progress) -> Callable[[str, int, int], None]:
 @contextmanager
 def row_progress(total: RowCount | None, *, bar: bool = True) -> Iterator[Callable[[int], None]]:
     """Yield what to call with the number of pairs just done: a bar, or now and then a line."""
-    with progress(shown=bar) as drawn:
-        about = "" if total is None or total.exact else "~"
-        task = drawn.add_task("reading", total=None if total is None else total.rows, about=about)
-        log = ProgressLog(total)
+    drawn = progress(shown=bar)
+    about = "" if total is None or total.exact else "~"
+    task = drawn.add_task("reading", total=None if total is None else total.rows, about=about)
+    log = ProgressLog(total)
 
-        def advance(done: int) -> None:
-            drawn.advance(task, done)
-            if drawn.disable and (line := log.advance(done, time.monotonic())):
-                note(f"{time.strftime('%H:%M:%S')} {line}", "dim")
+    def advance(done: int) -> None:
+        drawn.start()  # only now: a model that is loaded first may draw bars of its own
+        drawn.advance(task, done)
+        if drawn.disable and (line := log.advance(done, time.monotonic())):
+            note(f"{time.strftime('%H:%M:%S')} {line}", "dim")
 
+    try:
         yield advance
+    finally:
+        drawn.stop()
 
 
 class ProgressLog:

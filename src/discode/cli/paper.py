@@ -168,7 +168,8 @@ def run_studies(
         judges = {name or "embedded": replace(shared, model=name) for name in models or (None,)}
     setup = StudySetup({}, judges, logs, protocol, kept=earlier, metrics=rows)
     for factory in judges.values() if several else ():
-        factory.judge  # noqa: B018  # a model that cannot be opened is a mistake, no gap in tables
+        # A model that cannot be opened, or loaded to know this, is a mistake, no gap in tables.
+        factory.judge.backend.capabilities  # noqa: B018
     results: list[tuple[Study, StudyResult]] = []
     errors: dict[str, DiscodeError] = {}
     with output.progress() as bar:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from discode.backends.local.load import LoadedModel, choose_device_and_dtype
+from discode.backends.local.load import OpenedModel, choose_device_and_dtype
 from discode.errors import lookup, require
 from discode.prompts import FLEUR
 from discode.scales import UNIT
@@ -88,7 +88,7 @@ def stand_in_tokenizer(template: str = _TEMPLATE) -> Any:
     )
 
 
-def random_model(name: str, device: str | None = None, dtype: str | None = None) -> LoadedModel:
+def random_model(name: str, device: str | None = None, dtype: str | None = None) -> OpenedModel:
     """Return a model of a named architecture with random weights."""
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
     config, processor = configuration_and_processor(name)
@@ -100,7 +100,9 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
         )
     model = model.to(device).eval().requires_grad_(False)
     model.generation_config.eos_token_id = None  # random weights must not stop early
-    return LoadedModel(model, processor, f"random-{name}", "random", dtype, torch.device(device))
+    return OpenedModel(
+        lambda: model, processor, f"random-{name}", "random", dtype, torch.device(device)
+    )
 
 
 def configuration_and_processor(name: str) -> tuple[Any, Any]:

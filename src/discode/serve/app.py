@@ -79,6 +79,7 @@ def make_service(judge: Judge, options: ServiceOptions | None = None) -> FastAPI
 class _Service:
     def __init__(self, judge: Judge, options: ServiceOptions) -> None:
         self.judge = judge.with_method(options.method)
+        judge.backend.capabilities  # noqa: B018  # loads a local model: nobody is to wait for it
         self.options = options
         # Callers need not know the folder of a preset file.
         self.method = Path(options.method).name if is_preset(options.method) else options.method

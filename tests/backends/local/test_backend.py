@@ -40,6 +40,10 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_packed_equals_plain_equals_the_processor_itself(family: Path) -> None:
     backend = Local(family, device="cpu", read="forced")
     assert backend.runner.packed == (family.name not in UNPACKED)
+    identity = backend.identity  # found before the weights
+    assert str(backend.runner.model.dtype) == f"torch.{identity.dtype}"
+    spaced = backend.runner.vocabulary.may_begin_with_space("a")
+    assert ("space" in identity.revision.split("+")) == spaced
     images = noise_images((90, 60), (90, 60), (50, 120))
     pairs = [Pair(image, text) for image in images for text in [*CAPTIONS, CAPTIONS[0]]]
     packed = read_all(backend, pairs, FLEUR, UNIT, hidden=True)

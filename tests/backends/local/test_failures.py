@@ -16,7 +16,7 @@ import torch
 import discode
 from discode.backends import read_all
 from discode.backends.local.backend import Local
-from discode.errors import BackendError
+from discode.errors import InputError
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
@@ -194,5 +194,5 @@ def test_a_model_that_cannot_run_is_no_traceback(
         raise error
 
     monkeypatch.setattr("discode.backends.local.forward.ModelRunner.run", fail)
-    with pytest.raises(BackendError, match=r"llava .*(memory|shapes differ$)"):
-        Local(llava, device="cpu")
+    with pytest.raises(InputError, match=r"llava .*(memory|shapes differ$)"):
+        discode.load(llava, device="cpu").score(noise_image(), "a dog")

@@ -11,7 +11,7 @@ import torch
 
 from discode.backends import read_all
 from discode.backends.local.backend import Local
-from discode.backends.local.load import LocalOptions, load_model
+from discode.backends.local.load import LocalOptions, open_model
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.readings import Readings
@@ -110,7 +110,7 @@ def test_a_head_that_accelerate_fetches_for_each_pass(tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate", reason="it comes with discode-eval[hf]")
     folder = make("llava_next_llama", tmp_path / "llava", answers=True)
     plain = Local(folder, device="cpu", dtype="bfloat16", read="forced")
-    loaded = load_model(str(folder), LocalOptions(device="cpu", dtype="bfloat16"))
+    loaded = open_model(str(folder), LocalOptions(device="cpu", dtype="bfloat16"))
     accelerate.cpu_offload(loaded.model.get_output_embeddings(), execution_device="cpu")
     fetched = Local(loaded, read="forced")
     assert fetched.runner.model.get_output_embeddings().weight.is_meta

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from discode.backends import read_all
 from discode.backends.local import internvl
 from discode.backends.local.backend import Local
-from discode.backends.local.load import LocalOptions, load_model
+from discode.backends.local.load import LocalOptions, open_model
 from discode.backends.local.vocabulary import Vocabulary
 from discode.errors import InputError
 from discode.pairs import Pair
@@ -45,7 +45,7 @@ def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.parametrize("size", [(16, 16), (60, 40), (90, 30)])
 def test_logits_are_those_of_the_published_code(original: Path, size: tuple[int, int]) -> None:
-    loaded = load_model(str(original), LocalOptions(device="cpu"))
+    loaded = open_model(str(original), LocalOptions(device="cpu"))
     inputs = ask(loaded.processor, noise_image(*size), TEXT)
     ids = inputs["input_ids"][0]
     token = loaded.processor.tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>")
@@ -57,7 +57,7 @@ def test_logits_are_those_of_the_published_code(original: Path, size: tuple[int,
 
 
 def test_the_prompt_is_that_of_the_published_chat(original: Path) -> None:
-    processor = load_model(str(original), LocalOptions(device="cpu")).processor
+    processor = open_model(str(original), LocalOptions(device="cpu")).processor
     for size, tiles in (((16, 16), 1), ((60, 40), 7), ((100, 10), 11)):  # and the whole image
         inputs = ask(processor, noise_image(*size), TEXT)
         assert len(inputs["pixel_values"]) == tiles
@@ -108,7 +108,7 @@ def test_what_cannot_be_translated_is_refused(tmp_path: Path, change: Any, place
     folder = tiny.make(tmp_path / "model", "internlm2")
     change(folder)
     with pytest.raises(InputError, match=place) as caught:
-        load_model(str(folder), LocalOptions(device="cpu"))
+        open_model(str(folder), LocalOptions(device="cpu")).load()
     assert "\n" not in str(caught.value)
 
 
@@ -117,15 +117,15 @@ def test_its_code_is_never_run(tmp_path: Path) -> None:
     for name in ("configuration_internvl_chat", "tokenization_internlm2", "modeling_internlm2"):
         (folder / f"{name}.py").write_text("raise SystemExit('this code was run')")
     for trusted in (False, True):
-        load_model(str(folder), LocalOptions(device="cpu", trust_remote_code=trusted))
+        open_model(str(folder), LocalOptions(device="cpu", trust_remote_code=trusted)).load()
 
 
 CACHED = """
 from discode.backends.local.check import check_model
-from discode.backends.local.load import LocalOptions, load_model
+from discode.backends.local.load import LocalOptions, open_model
 print(check_model("OpenGVLab/InternVL2_5-8B")["opened"])
 options = LocalOptions(device="cpu", dtype="bfloat16", device_map="auto")
-loaded = load_model("OpenGVLab/InternVL2_5-8B", options)
+loaded = open_model("OpenGVLab/InternVL2_5-8B", options)
 print(type(loaded.model).__name__, loaded.name, loaded.revision, loaded.model.dtype)
 """
 

@@ -8,7 +8,9 @@ import re
 import shutil
 import socket
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import huggingface_hub
@@ -22,11 +24,13 @@ import discode
 from discode.backends.local import forward, hub, memory
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import calibrate
-from discode.backends.local.load import LocalOptions, folder_digest, load_model
+from discode.backends.local.load import LocalOptions, _load_weights, folder_digest, open_model
 from discode.backends.local.packing import find_places
-from discode.errors import BackendError, InputError, MissingExtraError
+from discode.bulk import Totals, plan_run, score_to_folder
+from discode.errors import InputError, MissingExtraError
 from discode.prompts import FLEUR
 from discode.scales import UNIT
+from discode.scores import Scores
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, run_python
 from tests.helpers.tiny_lvlms import make
 
@@ -99,9 +103,59 @@ def _cut(folder: Path) -> None:
 def test_folders_that_cannot_judge(llava: Path, tmp_path: Path, change: Any, place: str) -> None:
     folder = shutil.copytree(llava, tmp_path / "model")
     change(folder)
-    with pytest.raises(InputError, match=place) as caught:
-        Local(folder, device="cpu")
+    with pytest.raises(InputError, match=place) as caught:  # weights are loaded for a reading
+        discode.load(folder, device="cpu").score(noise_image(), "a dog")
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_finished_or_stored_needs_no_weights(
+    llava: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise_image().save(tmp_path / "a.png")
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("image,caption\na.png,a dog\na.png,a cat\n")
+
+    def run() -> tuple[Totals, Scores]:
+        judge = discode.load(llava, device="cpu", read="forced", store=tmp_path / "said.db")
+        plan = plan_run([pairs], tmp_path / "out", images=tmp_path)
+        return score_to_folder(judge, plan), judge.score(tmp_path / "a.png", "a dog")
+
+    totals, scores = run()
+    assert totals.rows == 2
+    assert not totals.failed
+    monkeypatch.setattr("discode.backends.local.load._load_weights", lambda *_: pytest.fail("read"))
+    again, stored = run()
+    assert again == totals
+    assert stored.value == scores.value
+    assert stored.signature == scores.signature
+
+
+def test_weights_are_loaded_once_for_all_threads(
+    llava: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, loaded, both = Local(llava, device="cpu"), list[str](), Event()
+
+    def load(name: str, *more: Any) -> Any:
+        loaded.append(name)
+        both.wait()  # until the second thread has begun
+        return _load_weights(name, *more)
+
+    monkeypatch.setattr("discode.backends.local.load._load_weights", load)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(lambda: backend.runner)
+        second = threads.submit(lambda: both.set() or backend.runner)  # type: ignore[func-returns-value]
+        assert first.result() is second.result()
+    assert loaded == [str(llava)]
+
+
+def test_a_service_loads_its_model_before_it_is_asked(
+    llava: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = pytest.importorskip("discode.serve.app", reason="it wants discode-eval[serve]")
+    judge = discode.load(llava, device="cpu")
+    monkeypatch.setattr("discode.backends.local.load._load_weights", lambda *_: 1 / 0)
+    with pytest.raises(InputError, match=re.escape(str(llava))):
+        service.make_service(judge)
 
 
 def test_a_folder_is_known_by_what_it_holds(llava: Path, tmp_path: Path) -> None:
@@ -109,7 +163,7 @@ def test_a_folder_is_known_by_what_it_holds(llava: Path, tmp_path: Path) -> None
     shutil.copytree(llava, folder)
     first = folder_digest(folder)
     assert (
-        first == folder_digest(llava) == load_model(str(llava), LocalOptions(device="cpu")).revision
+        first == folder_digest(llava) == open_model(str(llava), LocalOptions(device="cpu")).revision
     )
     weights = folder / "model.safetensors"
     data = bytearray(weights.read_bytes())
@@ -145,12 +199,13 @@ def test_a_model_that_does_not_fit_is_not_loaded(
     monkeypatch.setattr(memory, "free_bytes", lambda device: int(needed) - 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("discode.backends.local.load._load_weights", lambda *_: pytest.fail("loaded"))
-        with pytest.raises(BackendError, match="float32") as caught:
-            discode.load(llava, device="cpu")
+        judge = discode.load(llava, device="cpu")
+        with pytest.raises(InputError, match="float32") as caught:
+            judge.score(noise_image(), "a dog")
     for advice in ("dtype='bfloat16'", "quantize='4bit'", "device_map='auto'"):
         assert advice in str(caught.value)
     assert str(caught.value).count(f"{needed / 1e6:.2f} MB") == 2
-    assert discode.load(llava, device="cpu", dtype="bfloat16")  # half of it fits
+    assert Local(llava, device="cpu", dtype="bfloat16").runner  # half of it fits
 
 
 def test_quantising_wants_its_extra(llava: Path) -> None:
@@ -258,10 +313,10 @@ find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *more: None if name == hidden else find(name, *more)
 sys.modules[hidden] = None
 from discode.backends.local.check import check_model
-from discode.backends.local.load import LocalOptions, load_model
+from discode.backends.local.load import LocalOptions, open_model
 from discode.errors import MissingExtraError
 options = LocalOptions(device="cpu")
-for opening in (lambda: load_model(folder, options), lambda: check_model(folder)):
+for opening in (lambda: open_model(folder, options), lambda: check_model(folder)):
     try:
         opening()
     except MissingExtraError as error:
@@ -297,8 +352,7 @@ def test_a_model_that_cannot_be_packed_says_so(
         "find_places",
         lambda owner, last: find_places(np.zeros_like(owner), last),
     )  # captions see each other
-    backend = Local(llava, device="cpu")
-    assert not backend.runner.packed
+    assert not Local(llava, device="cpu").runner.packed
     assert "packed and separate passes differ" in caplog.text
 
 

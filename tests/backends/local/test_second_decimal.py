@@ -14,7 +14,7 @@ import torch
 import discode
 from discode.backends import read_all
 from discode.backends.local.backend import Local
-from discode.backends.local.load import LocalOptions, load_model
+from discode.backends.local.load import LocalOptions, open_model
 from discode.errors import InputError
 from discode.images import open_image
 from discode.pairs import Pair
@@ -31,7 +31,7 @@ PLANTS = 6
 
 def planted(family: str, folder: Path) -> Iterator[Local]:
     """Models of one family that write different first decimals, then another digit or the end."""
-    loaded = load_model(
+    loaded = open_model(
         str(make(family, folder / family, answers=True)), LocalOptions(device="cpu")
     )
     tokenizer = loaded.processor.tokenizer

@@ -23,7 +23,7 @@ from discode.backends.base import Backend, Blocks
 from discode.backends.local.calibrate import calibrate
 from discode.backends.local.forward import Answers, CaptionGroup, ModelRunner
 from discode.backends.local.generate import written_before_answer
-from discode.backends.local.load import LoadedModel, LocalOptions, load_model, short_message
+from discode.backends.local.load import LocalOptions, OpenedModel, open_model, short_message
 from discode.backends.local.vocabulary import TokenizedPrompt, readings_from_logp
 from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
 from discode.images import ImageSource, image_digest
@@ -55,65 +55,81 @@ class Local(Backend):
     """A backend for a model folder or a hub name.
 
     Args:
-        model: Hub name ("llava-hf/llama3-llava-next-8b-hf"), folder, or a model already loaded.
+        model: Hub name ("llava-hf/llama3-llava-next-8b-hf"), folder, or a model already opened.
         options: Those of :class:`LocalOptions`.
 
-    Packed and separate passes agree up to rounding. This is checked for each model when it is
-    opened; where it fails, pairs run separately and a warning says so.
+    Weights are loaded when they are first needed: what is answered from a store needs none. Packed
+    and separate passes agree up to rounding. This is checked for each model when it is loaded;
+    where it fails, pairs run separately and a warning says so.
     """
 
-    def __init__(self, model: str | os.PathLike[str] | LoadedModel, **options: Any) -> None:
+    def __init__(self, model: str | os.PathLike[str] | OpenedModel, **options: Any) -> None:
         self.options = LocalOptions(**options)
-        if not isinstance(model, LoadedModel):
-            model = load_model(os.fspath(model), self.options)
-        self.runner = ModelRunner(model, self.options.batch_captions)
+        if not isinstance(model, OpenedModel):
+            model = open_model(os.fspath(model), self.options)
+        self._model = model
+        self._runner: ModelRunner | None = None
         self._batch_images = self.options.batch_images
         # A GPU works through many pairs without a pause; a CPU is asked about a few.
         self._on_gpu = model.device.type == "cuda"
         self.batch_size = 4096 if self._on_gpu else 64
         self.identity = self._identity(model)
-        self.runner.packed = self._packing_is_exact(model) and self.options.packing == "auto"
-        self.runner.second_decimal = self.options.second_decimal == "auto"
 
-    def _identity(self, loaded: LoadedModel) -> Identity:
-        """Return the model's name and whatever changes the numbers."""
-        options = self.options
-        parts = [
-            loaded.revision,
-            "space" * self.runner.vocabulary.may_begin_with_space("a"),
-            options.read if options.read != "auto" else "",
-            "legacy_spaces=off" * (options.legacy_spaces == "off"),
-            "second" * (options.second_decimal == "auto"),
-        ]
-        dtype = f"{options.quantize}-{loaded.dtype}" if options.quantize else loaded.dtype
-        return Identity(loaded.name, "+".join(filter(None, parts)), dtype)
+    @property
+    def runner(self) -> ModelRunner:
+        """The model with its weights; whoever asks first waits until they are loaded."""
+        if self._runner is None:
+            with self._model.lock:
+                self._runner = self._runner or self._load()
+        return self._runner
 
-    def _packing_is_exact(self, loaded: LoadedModel) -> bool:
-        """Run the model once; raise where it cannot be run."""
+    def _load(self) -> ModelRunner:
+        """Load the model and run it once; raise where it cannot be run."""
         try:
-            return calibrate(self.runner, FLEUR, UNIT)
+            runner = ModelRunner(self._model, self.options.batch_captions)
+            runner.packed = calibrate(runner, FLEUR, UNIT) and self.options.packing == "auto"
         except require("torch", "hf").OutOfMemoryError as error:
-            raise BackendError(
-                f"{loaded.name} leaves no memory on {loaded.device} to run it: "
+            raise InputError(
+                f"{self._model.name} leaves no memory on {self._model.device} to run it: "
                 f"{short_message(error)}; try quantize='4bit', device_map='auto' or a smaller model"
             ) from error
+        except BackendError as error:  # which fails the pairs of one batch
+            raise InputError(str(error)) from error
         except DiscodeError:
             raise
         # The first forward pass may fail in any way: code that comes with a model may need another
         # machine or another version of something.
         except Exception as error:
-            raise BackendError(
-                f"{loaded.name} was loaded but cannot be run: {short_message(error)}"
+            raise InputError(
+                f"{self._model.name} was loaded but cannot be run: {short_message(error)}"
             ) from error
+        runner.second_decimal = self.options.second_decimal == "auto"
+        return runner
+
+    def _identity(self, opened: OpenedModel) -> Identity:
+        """Return the model's name and whatever changes the numbers."""
+        options = self.options
+        parts = [
+            opened.revision,
+            "space" * opened.vocabulary.may_begin_with_space("a"),
+            options.read if options.read != "auto" else "",
+            "legacy_spaces=off" * (options.legacy_spaces == "off"),
+            "second" * (options.second_decimal == "auto"),
+        ]
+        dtype = f"{options.quantize}-{opened.dtype}" if options.quantize else opened.dtype
+        return Identity(opened.name, "+".join(filter(None, parts)), dtype)
 
     @property
     def capabilities(self) -> frozenset[str]:  # type: ignore[override]  # it is worked out
-        """Hidden states, where the logits are the head's product with them and nothing else."""
+        """Hidden states, where the logits are the head's product with them and nothing else.
+
+        To know that, the model is loaded.
+        """
         return frozenset({"hidden"} if self.runner.logit_scale else ())
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
         """Raise unless the tokenizer has one token for every answer."""
-        self.runner.vocabulary.tokenize_prompt(prompt, scale, references=prompt.free is None)
+        self._model.vocabulary.tokenize_prompt(prompt, scale, references=prompt.free is None)
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
@@ -124,6 +140,7 @@ class Local(Backend):
         into readings, decoded and stored by whoever takes them, the device has work.
         """
         batches: deque[_Batch] = deque()
+        _ = self.runner  # is loaded before threads need it
         for answer in self._batches(pairs, prompt, scale):
             if isinstance(answer, tuple):
                 rows, reason = answer

@@ -1,4 +1,4 @@
-"""Two checks when a model is opened: what its head computes, and whether packing is exact."""
+"""Two checks when a model is loaded: what its head computes, and whether packing is exact."""
 
 from __future__ import annotations
 

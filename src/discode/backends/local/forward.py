@@ -30,7 +30,7 @@ from discode.backends.local.gpu.fused import (
     use_attention,
     use_fused_rotation,
 )
-from discode.backends.local.load import LoadedModel, short_message
+from discode.backends.local.load import OpenedModel, short_message
 from discode.backends.local.memory import tokens_that_fit
 from discode.backends.local.packing import (
     CaptionGrid,
@@ -42,7 +42,6 @@ from discode.backends.local.packing import (
 )
 from discode.backends.local.vocabulary import (
     TokenizedPrompt,
-    Vocabulary,
     conversation,
     first_decimal,
 )
@@ -140,7 +139,7 @@ class CaptionGroup:
 
 
 class ModelRunner:
-    """Runs a loaded model.
+    """Runs a model, which is loaded for it.
 
     ``packed`` says whether captions of an image share one pass, ``one_pass`` whether few of them
     (at most ``one_pass_tokens``) may share that of their image; ``second_decimal`` whether a second
@@ -148,24 +147,24 @@ class ModelRunner:
     factor f in logits = f · states · head, or 0 where the logits are not such a product.
     """
 
-    def __init__(self, loaded: LoadedModel, batch_captions: int | None) -> None:
+    def __init__(self, opened: OpenedModel, batch_captions: int | None) -> None:
         torch = require("torch", "hf")
-        self.model, self.processor, self.name = loaded.model, loaded.processor, loaded.name
-        self.vocabulary = Vocabulary(loaded.processor)
+        self.model, self.processor, self.name = opened.model, opened.processor, opened.name
+        self.vocabulary = opened.vocabulary
         self.batch_captions = batch_captions
         self.packed = True
         self.one_pass = False
-        self.one_pass_tokens = ONE_PASS_TOKENS.get(loaded.device.type, 0)
+        self.one_pass_tokens = ONE_PASS_TOKENS.get(opened.device.type, 0)
         self.second_decimal = False
         self.logit_scale = 0.0  # until the model is calibrated
-        self.dtype = getattr(torch, loaded.dtype)
-        self.text_config = loaded.model.config.get_text_config()
+        self.dtype = getattr(torch, opened.dtype)
+        self.text_config = opened.model.config.get_text_config()
         self.rounding = float(torch.finfo(self.dtype).eps)
         if any(type(module).__name__ == "Fp8Linear" for module in self.model.modules()):
             # Of two passes that differ in the last bit, a few entries are rounded apart to 8 bits.
             self.rounding = 2.0**-5
-        self.lock = loaded.lock
-        self._device = loaded.device
+        self.lock = opened.lock
+        self._device = opened.device
         self._head_rows: dict[TokenizedPrompt, Any] = {}
         self._id_tensors: dict[TokenizedPrompt, _Ids] = {}
         self._rotary_modules: RotaryModules = {}

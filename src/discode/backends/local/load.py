@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 from discode.backends.local import hub, internvl, memory
 from discode.backends.local.adapters import REMOTE_CODE_MODELS, RemoteCodeModel, load_remote_code
 from discode.backends.local.spaces import check_spaces
+from discode.backends.local.vocabulary import Vocabulary
 from discode.errors import BackendError, DiscodeError, InputError, MissingExtraError, require
 from discode.options import SIZE, TEXT, Configurable, option, with_options_documented
 
@@ -70,16 +72,29 @@ class LocalOptions(Configurable):
 
 
 @dataclass(frozen=True)
-class LoadedModel:
-    """A model and its processor; ``lock`` is held while it runs, for one thread at a time."""
+class OpenedModel:
+    """A model and its processor; ``load`` returns the model, and is called when it is needed.
 
-    model: Any
+    ``lock`` is held while the model is loaded and while it runs, for one thread at a time.
+    """
+
+    load: Callable[[], Any]
     processor: Any
     name: str
     revision: str
     dtype: str
     device: Any
     lock: Any = field(default_factory=RLock, compare=False)
+
+    @cached_property
+    def model(self) -> Any:
+        """The model with its weights."""
+        return self.load()
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The processor's tokenizer and chat template."""
+        return Vocabulary(self.processor)
 
 
 def choose_device_and_dtype(device: str | None, dtype: str) -> tuple[str, str]:
@@ -100,8 +115,8 @@ def choose_device_and_dtype(device: str | None, dtype: str) -> tuple[str, str]:
     return device, dtype
 
 
-def load_model(name: str, options: LocalOptions) -> LoadedModel:
-    """Load a hub name or a folder: safetensors only, and remote code only if the user says so."""
+def open_model(name: str, options: LocalOptions) -> OpenedModel:
+    """Open a hub name or a folder: safetensors only, and remote code only if the user says so."""
     torch = require("torch", "hf")
     require("transformers", "hf")
     device, dtype = choose_device_and_dtype(options.device, options.dtype)
@@ -118,27 +133,34 @@ def load_model(name: str, options: LocalOptions) -> LoadedModel:
     weights = _weight_options(options, device, dtype)
     with in_one_line(name, device, trusted=options.trust_remote_code):
         described = describe(name, common)
-        if described.remote and options.quantize == "fp8":
-            raise InputError(f"quantize=fp8 is not for models with code of their own, like {name}")
-        if options.device_map is None:
-            kind, offline = options.quantize or dtype, common.get("local_files_only", False)
-            needed = hub.model_bytes(name, options.revision, kind, offline=offline)
-            memory.check_fits(name, needed, kind, device)
-        model = _load_weights(name, described, weights, common)
-        if options.quantize == "fp8":
-            from discode.backends.local.gpu.fp8 import use_fp8  # imports torch
-
-            use_fp8(model, device)
-            model = model.to(device)
-    model, processor = model.eval().requires_grad_(False), described.processor
+    if described.remote and options.quantize == "fp8":
+        raise InputError(f"quantize=fp8 is not for models with code of their own, like {name}")
     cached = None if folder.is_dir() else hub.cached_folder(name, options.revision)
-    if described.remote:
-        model = processor = described.remote.adapter(model, processor)
+    if cached is not None:  # whenever the weights are read, they are to be of this commit
+        common["revision"] = cached.name
+
+    def load() -> Any:
+        with in_one_line(name, device, trusted=options.trust_remote_code):
+            if options.device_map is None:
+                kind, offline = options.quantize or dtype, common.get("local_files_only", False)
+                needed = hub.model_bytes(name, common["revision"], kind, offline=offline)
+                memory.check_fits(name, needed, kind, device)
+            model = _load_weights(name, described, weights, common)
+            if options.quantize == "fp8":
+                from discode.backends.local.gpu.fp8 import use_fp8  # imports torch
+
+                use_fp8(model, device)
+                model = model.to(device)
+        return model.eval().requires_grad_(False)
+
+    processor = described.processor
+    if described.remote:  # the processor needs the model's code
+        processor = described.remote.adapter(load(), processor)
     else:
         check_spaces(name, processor, cached or folder, options.legacy_spaces)
     commit = cached.name if cached else options.revision or "main"
-    return LoadedModel(
-        model,
+    return OpenedModel(
+        (lambda: processor) if described.remote else load,
         processor,
         folder.resolve().name if folder.is_dir() else name,
         folder_digest(folder) if folder.is_dir() else commit[:12],
