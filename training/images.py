@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import pairwise
@@ -85,7 +86,6 @@ class Photos:
         self.share = dict.fromkeys(styles, 0.0)  # of all images, rendered
         self.device = device
         self.arrived = 0  # parcels, renderings among them
-        self.missing = len(names)  # parcels of photographs
         self._decoded: list[tuple[str, np.ndarray, Tensor]] = []
         self._thread = Thread(target=self._read, args=(list(self.wanted),), daemon=True)
         self._thread.start()
@@ -118,11 +118,10 @@ class Photos:
         else:
             self.pixels[at] = pixels.to(self.device)
             self.ready[at] = True
-            self.missing -= 1
         return True
 
-    def wait(self, share: float = 1.0, *, styles: bool = False, patience: float = 60) -> None:
-        """Wait until this share of the photographs is there, or none came for so many seconds.
+    def wait(self, *, styles: bool = False, patience: float = 60) -> None:
+        """Wait until all photographs are there, or none came for so many seconds.
 
         With ``styles``, wait for their renderings, too.
         """
@@ -130,7 +129,7 @@ class Photos:
 
         def missing() -> bool:
             late = styles and self.arrived < len(self.wanted)
-            return late or bool(self.ready.float().mean() < share)
+            return late or not bool(self.ready.all())
 
         while missing() and time.monotonic() - last < patience:
             if self.arrive():
@@ -179,7 +178,8 @@ def render_all() -> None:
     some = parcels()[: common.config()["augment"]["parcels"]]
     jobs = [(name, style) for name in some for style in styles]
     jobs += [("test.npz", style) for style in TESTED]
-    with ProcessPoolExecutor(WORKERS) as pool:
+    # Whoever trains beside it comes first.
+    with ProcessPoolExecutor(WORKERS, initializer=os.nice, initargs=(10,)) as pool:
         list(pool.map(_render, jobs))
     print("rendered", len(jobs), "parcels", flush=True)
 

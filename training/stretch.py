@@ -2,7 +2,7 @@
 
 Everything after ``training.data``, in one process: the run is trained until END (in seconds since
 1970: date +%s), then it and the mixes of that SHARE of it with the former file's weights are
-measured, as RUN_50 for 0.5. Parcels of images may arrive while it runs, ``python -m
+measured, as RUN_50 for 0.5. Parcels of images may arrive until it trains, ``python -m
 training.images`` may render styles beside it; weights are saved as it goes. train_meaning.npz need
 not be brought: it is large, and quickly made on a GPU. build/judged holds Flickr8k's text files.
 """

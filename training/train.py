@@ -3,7 +3,7 @@
 The schedule is a cosine over the run's minutes, so that no run is cut before its end; with --steps
 it is one over so many steps, the same on every machine. A run with teachers learns the ratings of
 similarity and teachers together, as people's ratings weigh them (``people.py``), and learns from
-captions that the teachers wrote, too (``writer.py``), once all photographs have arrived.
+captions that the teachers wrote, too (``writer.py``).
 
 A run can be stopped and goes on from its checkpoint. The weights are saved before anything is
 evaluated: build/RUN.pt (averaged over training, fp16) and build/RUN.json (figures on dev).
@@ -36,8 +36,6 @@ COMPILING = 40
 """Seconds that a run compiles before its clock starts."""
 UNTIMED = 3
 """Steps before the clock starts: compiling is not training."""
-LATEST = 0.3
-"""Share of the schedule after which teachers wait for no more photographs."""
 
 
 class Pupil:
@@ -269,13 +267,11 @@ def train(
     config, device, photos = common.config(name), world.device, world.photos
     optim, augment, seed = config["optim"], config["augment"], config["run"]["seed"]
     sampler = Sampler(config, world.labels, world.lists)
-    photos.wait(1.0 if steps else 0.04, styles=steps is not None)
+    photos.wait(styles=steps is not None)
     sampler.arrived(photos.ready)
-    teachers = config["run"].get("teachers")
-    if teachers and not photos.missing:
+    if teachers := config["run"].get("teachers"):
         torch.manual_seed(seed)  # what teachers write is drawn
         learn_from(sampler, teachers, world)
-        teachers = None
     pupil = Pupil(name, config, device)
     size = sum(p.numel() for p in pupil.model.parameters())
     world.log(f"{name}: {size / 1e6:.1f} M parameters, {int(photos.ready.sum())} images so far")
@@ -298,9 +294,6 @@ def train(
             group["lr"] = group["base"] * schedule.rate(step, done)
         if photos.arrive():
             sampler.arrived(photos.ready)
-        if teachers and (not photos.missing or done > LATEST):
-            learn_from(sampler, teachers, world)
-            teachers = None
         batch = sampler.draw(1_000_000 * (seed + 1) + step)
         pixels, rough = restyle(photos, batch.images, augment, [seed, step])
         x = images.augment(pixels, augment["crop"], batch.generator, rough)

@@ -496,21 +496,17 @@ def test_teachers_are_weighed_and_machines_pay_for_what_is_not_there(build: Path
 def test_teachers_are_asked_once_when_the_photographs_have_come(
     build: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def first_parcel(photos: images.Photos, *_: object, **__: object) -> None:
-        while not photos.arrive():
-            pass
+    asked: list[tuple[list[str], bool]] = []
 
-    asked: list[tuple[list[str], int]] = []
-    monkeypatch.setattr(images.Photos, "wait", first_parcel)
-    monkeypatch.setattr(
-        train, "learn_from", lambda _, names, world: asked.append((names, world.photos.missing))
-    )
-    monkeypatch.setattr(train, "LATEST", 2.0)
+    def learn(_: object, names: list[str], world: train.World) -> None:
+        asked.append((names, bool(world.photos.ready.all())))
+
+    monkeypatch.setattr(train, "learn_from", learn)
     settings = common.settings()
     settings["runs"]["late"] = settings["runs"]["final"]
     monkeypatch.setattr(common, "settings", lambda: settings)
-    train.train(train.World(common.config("late"), "cpu"), "late", steps=12)
-    assert asked == [(["former", "middle", "deep"], 0)]
+    train.train(train.World(common.config("late"), "cpu"), "late", steps=1)
+    assert asked == [(["former", "middle", "deep"], True)]
 
 
 @pytest.mark.full
