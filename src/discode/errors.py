@@ -139,8 +139,9 @@ def lookup(table: Mapping[str, T], name: str, what: str, also: str = "") -> T:
         return table[name]
     except KeyError:
         hint = suggest(name, table)
+        known = f"{hint} Known" if hint else "; known"
         raise UnknownNameError(
-            f"unknown {what} {name!r}{hint or ';'} Known: {', '.join(table)}{also}"
+            f"unknown {what} {name!r}{known}: {', '.join(table)}{also}"
         ) from None
 
 
