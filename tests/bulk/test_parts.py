@@ -115,6 +115,8 @@ def test_an_address_is_tried_before_ray_is(monkeypatch: pytest.MonkeyPatch) -> N
             for address in (place, f"ray://{place}"):
                 with pytest.raises(ConnectionError):
                     _probe(address)
+        with pytest.raises(ConnectionError, match="ray://"):
+            _probe(f"http://127.0.0.1:{web}")  # such as that of Ray's dashboard
         monkeypatch.setenv("RAY_USE_TLS", "1")
         _probe(f"127.0.0.1:{web}")  # who is there cannot be told without certificates
     monkeypatch.delenv("RAY_USE_TLS")

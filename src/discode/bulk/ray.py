@@ -131,7 +131,9 @@ def _probe(address: str) -> None:
     """Raise ConnectionError where no Ray answers at an address: Ray itself tries for minutes."""
     try:
         parts = urlsplit(address if "://" in address else f"//{address}")
-        if address not in ("", "auto", "local") and parts.scheme in PORTS:
+        if address not in ("", "auto", "local"):
+            if parts.scheme not in PORTS:
+                raise ConnectionError("an address is HOST:PORT or ray://HOST:PORT")
             place = parts.hostname or "", parts.port or PORTS[parts.scheme]
             with socket.create_connection(place, CONNECT_SECONDS) as opened:
                 if os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true"):

@@ -24,6 +24,7 @@ import discode
 from discode.backends.local import forward, hub, memory
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import calibrate
+from discode.backends.local.gpu.fused import use_attention
 from discode.backends.local.load import LocalOptions, _load_weights, folder_digest, open_model
 from discode.backends.local.packing import find_places
 from discode.bulk import Totals, plan_run, score_to_folder
@@ -82,6 +83,19 @@ def _cut(folder: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-100])
 
 
+def _lacking(part: str) -> Any:
+    def change(folder: Path) -> None:
+        weights = folder / "model.safetensors"
+        kept = {name: x for name, x in load_file(weights).items() if part not in name}
+        save_file(kept, weights, {"format": "pt"})
+
+    return change
+
+
+def _templated(text: str) -> Any:
+    return lambda folder: (folder / "chat_template.jinja").write_text(text)
+
+
 @pytest.mark.parametrize(
     ("change", "place"),
     [
@@ -98,6 +112,9 @@ def _cut(folder: Path) -> None:
         (_stored(b"version https://git-lfs.github.com/spec/v1\noid"), "model.safetensors"),
         (_stored(struct.pack("<Q", 10) + b"{broken}  "), "model.safetensors"),
         (_cut, "model.safetensors"),
+        (_lacking("q_proj"), "q_proj"),
+        (_templated("{% broken"), "chat template"),
+        (_templated("{{ raise_exception('no images please') }}"), "no images please"),
     ],
 )
 def test_folders_that_cannot_judge(llava: Path, tmp_path: Path, change: Any, place: str) -> None:
@@ -128,6 +145,35 @@ def test_what_is_finished_or_stored_needs_no_weights(
     assert again == totals
     assert stored.value == scores.value
     assert stored.signature == scores.signature
+
+
+def test_weights_that_changed_since_a_model_was_opened(llava: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(llava, tmp_path / "model")
+    judge = discode.load(folder, device="cpu")
+    weights = folder / "model.safetensors"
+    save_file({k: x + 1 for k, x in load_file(weights).items()}, weights, {"format": "pt"})
+    with pytest.raises(InputError, match=re.escape(str(folder))):
+        judge.score(noise_image(), "a dog")
+
+
+def test_each_thread_has_its_own_attention() -> None:
+    """Two models run in two threads; transformers looks attentions up by a name for all."""
+    configs = [transformers.LlamaConfig(attn_implementation="sdpa") for _ in range(2)]
+    inside, done = Event(), Event()
+
+    def other() -> Any:
+        with use_attention(configs[1], lambda: "second"):
+            inside.set()
+            done.wait()
+            return transformers.AttentionInterface()[configs[1]._attn_implementation]()
+
+    with ThreadPoolExecutor(1) as threads, use_attention(configs[0], lambda: "first"):
+        second = threads.submit(other)
+        inside.wait()
+        first = transformers.AttentionInterface()[configs[0]._attn_implementation]()
+        done.set()
+        assert (first, second.result()) == ("first", "second")
+    assert {config._attn_implementation for config in configs} == {"sdpa"}
 
 
 def test_weights_are_loaded_once_for_all_threads(

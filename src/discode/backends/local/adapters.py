@@ -6,7 +6,7 @@ An adapter is model and processor in one: it has what we use of transformers' ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -176,6 +176,12 @@ REMOTE_CODE_MODELS = {
 """By the first of ``config.architectures``: CogVLM2's configuration does not have a model type."""
 
 
+def check_complete(name: str, model: Any, missing: Collection[str]) -> None:
+    """Raise where a checkpoint lacks weights: transformers would draw them at random."""
+    if lost := sorted({key for key, _ in model.named_parameters()}.intersection(missing)):
+        raise InputError(f"{name} has no weights for {lost[0]} ({len(lost)} in all)")
+
+
 def load_remote_code(
     row: RemoteCodeModel, name: str, config: Any, revision: str | None, options: dict[str, Any]
 ) -> Any:
@@ -202,8 +208,7 @@ def load_remote_code(
         name, config=config, revision=revision, output_loading_info=True, **options
     )
     missing = set(report["missing_keys"])
-    if lost := sorted(missing & {key for key, _ in model.named_parameters()}):
-        raise InputError(f"{name} has no weights for {lost[0]} ({len(lost)} in all)")
+    check_complete(name, model, missing)
     with require("accelerate", "hf").init_empty_weights(include_buffers=False):
         fresh = dict(theirs(config).named_buffers())
     stored = model.state_dict().keys() - missing

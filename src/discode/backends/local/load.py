@@ -14,7 +14,12 @@ from threading import RLock
 from typing import Any, NamedTuple
 
 from discode.backends.local import hub, internvl, memory
-from discode.backends.local.adapters import REMOTE_CODE_MODELS, RemoteCodeModel, load_remote_code
+from discode.backends.local.adapters import (
+    REMOTE_CODE_MODELS,
+    RemoteCodeModel,
+    check_complete,
+    load_remote_code,
+)
 from discode.backends.local.spaces import check_spaces
 from discode.backends.local.vocabulary import Vocabulary
 from discode.errors import BackendError, DiscodeError, InputError, MissingExtraError, require
@@ -139,12 +144,16 @@ def open_model(name: str, options: LocalOptions) -> OpenedModel:
     if cached is not None:  # whenever the weights are read, they are to be of this commit
         common["revision"] = cached.name
 
+    digest = folder_digest(folder) if folder.is_dir() else ""
+
     def load() -> Any:
         with in_one_line(name, device, trusted=options.trust_remote_code):
             if options.device_map is None:
                 kind, offline = options.quantize or dtype, common.get("local_files_only", False)
                 needed = hub.model_bytes(name, common["revision"], kind, offline=offline)
                 memory.check_fits(name, needed, kind, device)
+            if digest and folder_digest(folder) != digest:
+                raise InputError(f"{name} was changed after it was opened; start again")
             model = _load_weights(name, described, weights, common)
             if options.quantize == "fp8":
                 from discode.backends.local.gpu.fp8 import use_fp8  # imports torch
@@ -163,7 +172,7 @@ def open_model(name: str, options: LocalOptions) -> OpenedModel:
         (lambda: processor) if described.remote else load,
         processor,
         folder.resolve().name if folder.is_dir() else name,
-        folder_digest(folder) if folder.is_dir() else commit[:12],
+        digest or commit[:12],
         dtype,
         torch.device(device),
     )
@@ -205,8 +214,11 @@ def _load_weights(
     if described.original:
         folder = hub.local_folder(name, ("*.safetensors", "*.safetensors.index.json"), common)
         return internvl.load_original(name, folder, described.config, {**weights, **SDPA})
-    automatic = require("transformers", "hf").AutoModelForImageTextToText
-    return automatic.from_pretrained(name, config=described.config, **SDPA, **weights, **common)
+    model, report = require("transformers", "hf").AutoModelForImageTextToText.from_pretrained(
+        name, config=described.config, output_loading_info=True, **SDPA, **weights, **common
+    )
+    check_complete(name, model, report["missing_keys"])
+    return model
 
 
 @contextmanager

@@ -137,11 +137,16 @@ class Vocabulary:
 
     def chat(self, text: str) -> str:
         """Return the chat template around a text, with the placeholder of the image."""
-        return str(
-            self.processor.apply_chat_template(
-                conversation(text), add_generation_prompt=True, tokenize=False
+        try:
+            return str(
+                self.processor.apply_chat_template(
+                    conversation(text), add_generation_prompt=True, tokenize=False
+                )
             )
-        )
+        # A template may be no template, or refuse images with an exception of its own.
+        except Exception as error:
+            why = str(error) or type(error).__name__
+            raise InputError(f"the model's chat template cannot be used: {why}") from error
 
     def encode(self, text: str, continuation: str = "") -> list[int]:
         """Return the ids of a prompt's text in the chat template, and of a continuation."""

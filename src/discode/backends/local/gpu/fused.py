@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib import import_module
+from threading import local
 from types import ModuleType
 from typing import Any
 
@@ -406,17 +407,27 @@ def _planned_attention() -> Any:
     return attention if _nearly_equal(out, q) and _nearly_equal(sums, exact) else None
 
 
+_used = local()
+"""``attention`` is what the models use that run in this thread."""
+
+
 @contextmanager
 def use_attention(config: Any, function: Any) -> Iterator[None]:
-    """Use an attention within the context; for one thread at a time."""
+    """Use an attention within the context, for the model of this configuration, in this thread.
+
+    transformers knows attentions by names that all models and threads share.
+    """
     transformers = require("transformers", "hf")
-    transformers.AttentionInterface.register("discode", function)
-    before = config._attn_implementation
-    config._attn_implementation = "discode"
+    transformers.AttentionInterface.register(
+        "discode", lambda *args, **settings: _used.attention(*args, **settings)
+    )
+    before, config._attn_implementation = config._attn_implementation, "discode"
+    _used.attention = function
     try:
         yield
     finally:
         config._attn_implementation = before
+        del _used.attention
 
 
 def _nearly_equal(ours: Any, theirs: Any) -> bool:
