@@ -169,8 +169,9 @@ def _results(
         compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=2),
         num_cpus=1, num_gpus=gpus,
     )  # fmt: skip
-    blocks = scored.iter_batches(batch_size=1, batch_format="pyarrow")
-    yield from _joined(map(_unpack, blocks), plan.min_score)
+    # Closed while Ray is there: it would tell at length that Ray is gone.
+    with closing(iter(scored.iter_batches(batch_size=1, batch_format="pyarrow"))) as blocks:
+        yield from _joined(map(_unpack, blocks), plan.min_score)
 
 
 def _read(batch: Any, *, plan: RunPlan, finished: frozenset[Shard], most: int) -> Iterator[Any]:
