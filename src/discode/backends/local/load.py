@@ -235,7 +235,8 @@ def in_one_line(name: str, device: str = "cpu", *, trusted: bool = False) -> Ite
         ) from error
     # A broken settings file may fail anywhere in transformers, with any exception.
     except Exception as error:
-        why = f"cannot load {name}: {short_message(error)}"
+        place = _broken_json(Path(name)) if isinstance(error, json.JSONDecodeError) else name
+        why = f"cannot load {place}: {short_message(error)}"
         if "trust_remote_code=True" in str(error) and not trusted:
             raise InputError(OWN_CODE.format(name)) from None
         if isinstance(error, ImportError) and not trusted:  # a model's own code may need anything
@@ -346,11 +347,21 @@ def check_folder(folder: Path, trust_remote_code: bool) -> None:
 def _check_processor(folder: Path) -> None:
     """Say which half of its processor a folder lacks; transformers says what it tried instead."""
     for what, names in (
-        ("tokenizer (tokenizer.json)", ("tokenizer*", "vocab*", "*.model", "tekken.json")),
+        ("tokenizer (tokenizer.json)", ("tokenizer.*", "vocab*", "*.model", "tekken.json")),
         ("image processor (preprocessor_config.json)", ("*processor_config.json",)),
     ):
         if not any(any(folder.glob(name)) for name in names):
             raise InputError(f"{folder} has no {what}; copy all files of the model into it")
+
+
+def _broken_json(folder: Path) -> Path:
+    """Return the first settings file of a folder that is not JSON, or the folder."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            json.loads(path.read_bytes())
+        except ValueError:
+            return path
+    return folder
 
 
 def short_message(error: BaseException) -> str:
