@@ -263,6 +263,7 @@ class Vocabulary:
         return {digit: sorted(ids) for digit, ids in numbers.items()}
 
 
+@np.errstate(invalid="ignore")  # NaN of a broken model is a failed row, which says so
 def readings_from_logp(
     tokenized: TokenizedPrompt,
     logp: NDArray[np.float64],
