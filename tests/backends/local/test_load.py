@@ -92,6 +92,15 @@ def _lacking(part: str) -> Any:
     return change
 
 
+def _with_rows_less(part: str) -> Any:
+    def change(folder: Path) -> None:
+        weights = folder / "model.safetensors"
+        cut = {n: x[1:].contiguous() if part in n else x for n, x in load_file(weights).items()}
+        save_file(cut, weights, {"format": "pt"})
+
+    return change
+
+
 def _templated(text: str) -> Any:
     return lambda folder: (folder / "chat_template.jinja").write_text(text)
 
@@ -116,6 +125,7 @@ def _templated(text: str) -> Any:
         (_stored(struct.pack("<Q", 10) + b"{broken}  "), "model.safetensors"),
         (_cut, "model.safetensors"),
         (_lacking("q_proj"), "q_proj"),
+        (_with_rows_less("k_proj"), "k_proj"),
         (_templated("{% broken"), "chat template"),
         (_templated("{{ raise_exception('no images please') }}"), "no images please"),
     ],

@@ -179,7 +179,7 @@ REMOTE_CODE_MODELS = {
 def check_complete(name: str, model: Any, missing: Collection[str]) -> None:
     """Raise where a checkpoint lacks weights: transformers would draw them at random."""
     if lost := sorted({key for key, _ in model.named_parameters()}.intersection(missing)):
-        raise InputError(f"{name} has no weights for {lost[0]} ({len(lost)} in all)")
+        raise InputError(f"{name} has no weights that fit {lost[0]} ({len(lost)} in all)")
 
 
 def load_remote_code(

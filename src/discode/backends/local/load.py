@@ -215,9 +215,11 @@ def _load_weights(
         folder = hub.local_folder(name, ("*.safetensors", "*.safetensors.index.json"), common)
         return internvl.load_original(name, folder, described.config, {**weights, **SDPA})
     model, report = require("transformers", "hf").AutoModelForImageTextToText.from_pretrained(
-        name, config=described.config, output_loading_info=True, **SDPA, **weights, **common
-    )
-    check_complete(name, model, report["missing_keys"])
+        name, config=described.config, ignore_mismatched_sizes=True, output_loading_info=True,
+        **SDPA, **weights, **common,
+    )  # fmt: skip
+    misshapen = {key for key, *_ in report["mismatched_keys"]}
+    check_complete(name, model, misshapen.union(report["missing_keys"]))
     return model
 
 
