@@ -222,7 +222,7 @@ def test_folders_that_cannot_be_opened(folder: Path, tmp_path: Path) -> None:
         copy / "model.safetensors",
         {"format": "pt"},
     )
-    with pytest.raises(InputError, match=r"lm_head"):
+    with pytest.raises(InputError, match=r"no weights that fit .*lm_head"):
         local(copy)
     code = copy / f"modeling_{folder.name}.py"
     for line, words in (

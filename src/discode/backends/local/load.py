@@ -143,7 +143,6 @@ def open_model(name: str, options: LocalOptions) -> OpenedModel:
     cached = None if folder.is_dir() else hub.cached_folder(name, options.revision)
     if cached is not None:  # whenever the weights are read, they are to be of this commit
         common["revision"] = cached.name
-
     digest = folder_digest(folder) if folder.is_dir() else ""
 
     def load() -> Any:
