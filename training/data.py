@@ -211,7 +211,7 @@ def write_text(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
     full = parts.language_tokenizer()
     instruction = parts.instruction()
     lists = [" " + word for words in WORDS.values() for word in words]
-    texts = [" " + text for text in (*captions, *(row[1] for row in made), *extra)]
+    texts = [f" {text}" for text in (*captions, *(row[1] for row in made), *extra)]
     if "file" in settings:
         bpe = vocabulary_of(settings["file"])
     else:
@@ -226,7 +226,8 @@ def write_text(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
         ("statement", [text for rows in stated for text, _ in rows]),
         ("machine", [text for _, text, _ in written]),
     ):
-        arrays[name], arrays[f"{name}_offset"] = common.ragged([bpe.encode(" " + t) for t in texts])
+        encoded = [bpe.encode(t if t.startswith(".") else f" {t}") for t in texts]
+        arrays[name], arrays[f"{name}_offset"] = common.ragged(encoded)
     for split in ("train", "dev"):  # captions of image i: first[i] ... first[i + 1]
         counts = [len(item.captions) for item in items[split]]
         arrays[f"{split}_first"] = np.cumsum([0, *counts])

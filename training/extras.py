@@ -60,6 +60,21 @@ _PHRASES = (
 )
 
 
+_SENTENCES = (
+    "nothing else can be seen",
+    "this is what the picture shows",
+    "it is a photograph",
+    "here the description ends",
+    "it looks like this",
+    "the image is in colour",
+    "one can see it well",
+    "so it is described",
+    "there is more to see",
+    "it was taken by somebody",
+)
+"""Said after a caption as a sentence of its own: it tells nothing."""
+
+
 def _shout(rng: random.Random) -> str:
     kind = rng.randrange(6)
     if kind == 0:
@@ -77,14 +92,20 @@ def _shout(rng: random.Random) -> str:
 
 
 def draw(count: int, seed: int) -> tuple[list[str], list[bool]]:
-    """Return texts, and whether each stands before the caption; a quarter are framings."""
+    """Return texts, and whether each stands before the caption.
+
+    A quarter are framings, a quarter sentences of their own after a full stop.
+    """
     rng = random.Random(seed)
     texts: list[str] = []
     before: list[bool] = []
     while len(texts) < count:
-        framing = rng.random() < 0.25
-        text = normalise(rng.choice(FRAMES) if framing else _shout(rng))
+        kind = rng.choice(("frame", "sentence", "shout", "shout"))
+        if kind == "shout":
+            text = normalise(_shout(rng))
+        else:
+            text = normalise(rng.choice(FRAMES if kind == "frame" else (*_SENTENCES, *_PHRASES)))
         if text:
-            texts.append(text)
-            before.append(framing or rng.random() < 0.15)
+            texts.append(f". {text}" if kind == "sentence" else text)
+            before.append(kind == "frame" or (kind == "shout" and rng.random() < 0.15))
     return texts, before

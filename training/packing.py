@@ -52,6 +52,7 @@ class Answers:
     digits_one: Tensor  # (B, S, 10) log P(digit | "1.")
     meaning: Tensor  # (B, S, 384)
     image: Tensor  # (B, 384) the image's own meaning
+    tokens: Tensor  # (B, 65, 576) what the language model sees of the image
     kept: Tensor  # (B, S) 1 where the caption found room, else 0
     caption_loss: Tensor | None
 
@@ -175,6 +176,7 @@ def run(
         says(end + 2)[..., special.digits],
         meaning,
         e,
+        image,
         layout.kept,
         caption_loss,
     )

@@ -9,6 +9,7 @@ similarity to the references is what people's ratings of dev images say: a least
 from __future__ import annotations
 
 import sys
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def learn_from(sampler: Sampler, names: list[str], world: World) -> None:
     torch.backends.cudnn.benchmark = False  # new shapes, a few times each
     boxes = statements.Boxes()
     temperatures = common.config()["write"]["temperatures"]
-    for teacher, temperature in zip(teachers, temperatures, strict=False):
+    for teacher, temperature in product(teachers, temperatures):
         add_written(sampler, teacher, temperature, boxes, world)
     world.log(len(sampler.lists.machine_owner), "captions by machines:", world.written[::20_000])
     owner = sampler.lists.machine_owner
@@ -52,13 +53,12 @@ def learn_from(sampler: Sampler, names: list[str], world: World) -> None:
         ),
         strict=True,
     )
-    likeness, held = torch.cat(s), torch.cat(left)
-    sampler.add_machine(sampler.labels.rate(likeness, held))
+    sampler.add_machine(sampler.labels.rate(torch.cat(s), torch.cat(left)))
     world.log("the pool has", tuple(sampler.pool.captions.shape))
     opinions = [pool_opinion(teacher, sampler, world) for teacher in teachers]
     world.log("teachers have rated it")
     scale = torch.tensor(weights(teachers, world), device=world.device)
-    rate_pool(sampler, opinions, scale, likeness)
+    rate_pool(sampler, opinions, scale)
     torch.backends.cudnn.benchmark = True
     torch.compiler.set_stance("default")
 
@@ -131,24 +131,21 @@ def weights(teachers: list[CaptionJudge], world: World) -> list[list[float]]:
     return result
 
 
-def rate_pool(sampler: Sampler, opinions: list[Tensor], scale: Tensor, machine: Tensor) -> None:
-    """Replace the pool's ratings by what S and the teachers say together."""
-    pool, labels, lists = sampler.pool, sampler.labels, sampler.lists
+def rate_pool(sampler: Sampler, opinions: list[Tensor], scale: Tensor) -> None:
+    """Replace the pool's ratings by what S and the teachers say together.
+
+    Own captions are good whatever anybody thinks, and what a teacher thinks of captions that
+    machines wrote, itself among them, is no evidence: both keep their ratings.
+    """
+    pool, labels, true = sampler.pool, sampler.labels, sampler.lists.true
     high = float(labels.settings["other_high"])
     for rows in torch.split(torch.arange(len(pool.captions), device=labels.device), 4096):
-        captions = pool.captions[rows]
-        s, left = labels.similarity(rows, captions.clamp(max=lists.true - 1))
-        written = (captions - lists.machine).clamp(min=0)
-        by_machine = captions >= lists.machine
-        s = torch.where(by_machine, machine[written], s)
-        left = torch.where(by_machine, labels.count[rows, None].clamp(max=MOST), left)
+        captions = pool.captions[rows].clamp(max=true - 1)
+        s, left = labels.similarity(rows, captions)
         known = [torch.ones_like(s), s, s * s, *(opinion[rows] for opinion in opinions)]
-        rating = (torch.stack(known, dim=-1) * scale.float()[left]).sum(-1)
-        rating = rating - torch.where(by_machine, lists.machine_penalty[written], 0)
-        own = (captions < lists.true) & (
-            labels.owner[captions.clamp(max=lists.true - 1)] == rows[:, None]
-        )
-        pool.rating[rows] = torch.where(own, pool.rating[rows], rating.clamp(0, high))
+        rating = (torch.stack(known, dim=-1) * scale.float()[left]).sum(-1).clamp(0, high)
+        keeps = (labels.owner[captions] == rows[:, None]) | (pool.captions[rows] >= true)
+        pool.rating[rows] = torch.where(keeps, pool.rating[rows], rating)
 
 
 def questions_of(teacher: CaptionJudge, special: Special) -> dict[str, list[str]]:

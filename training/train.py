@@ -20,28 +20,65 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training import common, evaluate, images, mix
+from training import common, evaluate, images, mix, statements
 from training.batches import Batch, Lists, Sampler, special_tokens
 from training.images import Photos
 from training.labels import Labels
-from training.model import CaptionJudge
+from training.model import WIDTH, CaptionJudge
 from training.packing import Answers, run
 from training.teachers import learn_from
 
 CHECKPOINT_EVERY = 500
 COMPILING = 40
 """Seconds that a run compiles before its clock starts."""
+WORDS, TELLING = 1000, 3
+"""The commonest words of captions, looked for in images that have at least so many captions."""
+BANK = 4096
+"""Captions of other images that an image's own meaning is held against."""
 UNTIMED = 3
 """Steps before the clock starts: compiling is not training."""
 
 
-class Pupil:
-    """A model, the average of its weights over training, and its optimiser."""
+class Seen:
+    """What is known to be in the training images: things that have a box, words of captions."""
 
-    def __init__(self, name: str, config: dict[str, Any], device: str) -> None:
+    def __init__(self, labels: Labels) -> None:
+        boxes, words = statements.Boxes(), labels.words[:, :WORDS] > 0
+        names = common.load_json("images.json")["train"]
+        place = {name: column for column, name in enumerate(boxes.things)}
+        boxed = [i for i, name in enumerate(names) if name in boxes.count]
+        at = [(i, place[thing]) for i in boxed for thing in boxes.count[names[i]]]
+        size = len(place) + words.shape[1]
+        self.there = torch.zeros(labels.images, size, dtype=torch.bool, device=labels.device)
+        self.known = torch.zeros_like(self.there)
+        rows, columns = torch.tensor(at, device=labels.device).view(-1, 2).T
+        self.there[rows, columns] = True
+        self.known[boxed, : len(place)] = True
+        caption, word = torch.nonzero(words, as_tuple=True)
+        self.there[labels.owner[caption], len(place) + word] = True
+        self.known[labels.count >= TELLING, len(place) :] = True
+
+    def loss(self, head: nn.Linear, tokens: Tensor, images: Tensor) -> Tensor:
+        """Return how badly a head tells from image tokens (B, 65, 576) what is there, per thing.
+
+        A thing is there if any token says so.
+        """
+        said = head(tokens.float()).logsumexp(1)
+        there, known = self.there[images].float(), self.known[images].float()
+        loss = F.binary_cross_entropy_with_logits(said, there, known, reduction="sum")
+        return loss / (there * known).sum().clamp(min=1)
+
+
+class Pupil:
+    """A model, the average of its weights over training, and its optimiser.
+
+    ``names`` is trained beside it and not kept: it tells from the image tokens alone what is there.
+    """
+
+    def __init__(self, name: str, config: dict[str, Any], names: int, device: str) -> None:
         optim, about = config["optim"], config["run"]
         torch.manual_seed(about["seed"])
         model = CaptionJudge(
@@ -52,15 +89,17 @@ class Pupil:
         model.vision.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a known gap in torch's stubs
         self.name, self.model = name, model.train()
         self.average = copy.deepcopy(model).requires_grad_(False).eval()
+        self.names = nn.Linear(WIDTH, names, device=device)
+        nn.init.constant_(self.names.bias, -8.0)  # hardly anything is in an image, in any token
         compile_for(model, device)
-        self.adam = optimiser(model, optim, device == "cuda")
+        self.adam = optimiser(model, self.names, optim, device == "cuda")
 
     def learn(self, losses: dict[str, Tensor], keep: float) -> None:
         """Take one step down the loss and move the average."""
         self.adam.zero_grad(set_to_none=True)
         torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]  # torch's own
         parameters = list(self.model.parameters())
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        torch.nn.utils.clip_grad_norm_([*parameters, *self.names.parameters()], 1.0)
         self.adam.step()
         with torch.no_grad():
             torch._foreach_lerp_(
@@ -71,6 +110,7 @@ class Pupil:
         """Return what a checkpoint keeps."""
         return {
             "model": self.model.state_dict(),
+            "names": self.names.state_dict(),
             "average": self.average.state_dict(),
             "adam": self.adam.state_dict(),
         }
@@ -78,6 +118,7 @@ class Pupil:
     def load(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.model.load_state_dict(state["model"])
+        self.names.load_state_dict(state["names"])
         self.average.load_state_dict(state["average"])
         self.adam.load_state_dict(state["adam"])
 
@@ -132,7 +173,7 @@ def loss_of(
     target = (1 - weights["shape"]) * target + weights["shape"] * one_hump(said.detach())
     score = -(target * joint).sum(-1) - target[..., 10] * answers.digits_one[..., 0]
     expected = (said * values).sum(-1)
-    ahead = (wanted[:, :, None] - wanted[:, None] > 0.7) * kept[:, :, None] * kept[:, None]
+    ahead = (wanted[:, :, None] - wanted[:, None] > 0.5) * kept[:, :, None] * kept[:, None]
     rank = (F.softplus(expected[:, None] - expected[:, :, None]) * ahead).sum()
     pairs = batch.spoiled * kept[:, :, None] * kept[:, None]
     contrast = (F.softplus(1 + expected[:, None] - expected[:, :, None]) * pairs).sum()
@@ -140,13 +181,14 @@ def loss_of(
     cosine = (answers.meaning * labels.meaning[batch.true.clamp(min=0)]).sum(-1)
     assert answers.caption_loss is not None
     align = torch.zeros((), device=target.device)
-    centre, count = labels.centre(batch.images), labels.count[batch.images]
+    centre, count, g = labels.centre(batch.images), labels.count[batch.images], batch.generator
     for _ in range(2):
-        pick = torch.rand(len(count), device=e.device, generator=batch.generator) * count
-        text = labels.meaning[labels.first[batch.images] + pick.long()]
+        pick = torch.rand(len(count), device=e.device, generator=g) * count
+        bank = torch.randint(0, len(labels.owner), (BANK,), device=e.device, generator=g)
+        text = labels.meaning[torch.cat([labels.first[batch.images] + pick.long(), bank])]
         similar, sim = text @ centre.T * 20, text @ e.T * 20
-        align = align - (similar.softmax(-1) * sim.log_softmax(-1)).sum(-1).mean() / 4
-        align = align - (similar.T.softmax(-1) * sim.T.log_softmax(-1)).sum(-1).mean() / 4
+        align = align - _agreement(similar[: len(e)], sim[: len(e)]) / 4
+        align = align - _agreement(similar.T, sim.T) / 4
     return {
         "score": (score * kept).sum() / kept.sum(),
         "caption": weights["caption"] * answers.caption_loss,
@@ -157,9 +199,17 @@ def loss_of(
     }
 
 
-def optimiser(model: CaptionJudge, settings: dict[str, Any], fused: bool) -> torch.optim.AdamW:
+def _agreement(wanted: Tensor, said: Tensor) -> Tensor:
+    """Return the mean of what rows of logits say of what others want."""
+    return (wanted.softmax(-1) * said.log_softmax(-1)).sum(-1).mean()
+
+
+def optimiser(
+    model: CaptionJudge, names: nn.Linear, settings: dict[str, Any], fused: bool
+) -> torch.optim.AdamW:
     """Return AdamW with a learning rate for each part."""
-    groups: dict[str, list[Tensor]] = {"vision": [], "language": [], "norms": [], "new": []}
+    groups: dict[str, list[Tensor]] = {"vision": [], "language": [], "norms": []}
+    groups["new"] = list(names.parameters())
     for name, parameter in model.named_parameters():
         part = name.split(".")[0]
         if part == "vision":
@@ -247,6 +297,7 @@ class World:
         self.photos = Photos(sorted(styles), device)
         self.labels = Labels(config["labels"], device)
         self.lists = Lists(config["data"]["caption_tokens"], device)
+        self.seen = Seen(self.labels)
         self.special = special_tokens(device)
         self.written: list[str] = []  # captions by teachers, as texts
         self.log("labels of", self.labels.images, "images;", len(self.lists.all.ids), "captions")
@@ -272,7 +323,7 @@ def train(
     if teachers := config["run"].get("teachers"):
         torch.manual_seed(seed)  # what teachers write is drawn
         learn_from(sampler, teachers, world)
-    pupil = Pupil(name, config, device)
+    pupil = Pupil(name, config, world.seen.there.shape[1], device)
     size = sum(p.numel() for p in pupil.model.parameters())
     world.log(f"{name}: {size / 1e6:.1f} M parameters, {int(photos.ready.sum())} images so far")
 
@@ -300,6 +351,8 @@ def train(
         with autocast(device):
             answers = run(pupil.model, x, batch.packed, world.special)
         losses = loss_of(answers, batch, world.labels, config["loss"])
+        seen = world.seen.loss(pupil.names, answers.tokens, batch.images)
+        losses["seen"] = config["loss"]["seen"] * seen
         pupil.learn(losses, min(optim["ema"], (step + 1) / (step + 20)))
         step += 1
         if step % 100 == 0:

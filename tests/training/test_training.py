@@ -484,13 +484,39 @@ def test_teachers_are_weighed_and_machines_pay_for_what_is_not_there(build: Path
     owners = lists.machine_owner[written]
     assert (owners == torch.arange(len(owners))[:, None]).all()
     assert lists.machine_penalty[0] == 2.0  # "two cars", of which no box knows
-    assert len(lists.machine_owner) == 1 + 12  # another LVLM's, and one of each image
+    count = len(common.config()["write"]["temperatures"])
+    assert len(lists.machine_owner) == 1 + 12 * count  # another LVLM's, and some of each image
+    limit = float(config["labels"]["other_high"]) - config["write"]["weak"]
+    assert (pool.rating[:, -config["pool"]["machine"] :] <= limit + 1e-4).all()
     batch, machine = sampler.draw(0), config["batch"]["machine"]
     first = sum(config["batch"][kind] for kind in ("own", "near", "hard"))
     beaten = batch.spoiled[:, :, first : first + machine]
     assert beaten.any()
     image, above, _ = beaten.nonzero(as_tuple=True)
     assert (world.labels.owner[batch.true[image, above]] == batch.images[image]).all()
+
+
+def test_what_is_in_an_image_is_told_from_its_tokens(build: Path) -> None:
+    labels = Labels(common.config()["labels"], "cpu")
+    seen = train.Seen(labels)
+    boxes = statements.Boxes()
+    names = common.load_json("images.json")["train"]
+    texts = common.load_json("captions.json")["train"]
+    words = data.TfIdf(texts)
+    for image, name in enumerate(names):
+        own = " ".join(texts[labels.first[image] : labels.first[image + 1]])
+        things = [thing in boxes.count.get(name, ()) for thing in boxes.things]
+        told = [word in words.stems(own) for word in words.words]
+        assert seen.there[image].tolist() == things + told
+        assert bool(seen.known[image, 0]) == (name in boxes.count)
+        assert bool(seen.known[image, -1]) == (labels.count[image] >= train.TELLING)
+    images, width = torch.tensor([0, 1]), seen.there.shape[1]
+    head = torch.nn.Linear(4, width)
+    torch.nn.init.zeros_(head.weight)
+    head.bias.data.fill_(-np.log(3))  # three tokens of a third each: the odds are even
+    loss = seen.loss(head, torch.randn(2, 3, 4), images)
+    known, there = seen.known[images], seen.there[images]
+    assert float(loss) == pytest.approx(np.log(2) * int(known.sum()) / int((known & there).sum()))
 
 
 def test_teachers_are_asked_once_when_the_photographs_have_come(
