@@ -72,7 +72,7 @@ def dev(name: str, special: Special) -> dict[str, dict[str, float]]:
     flat, offset = common.ragged([bpe.encode(" " + normalise(text)) for text in asked["text"]])
     slots, device = common.config()["data"]["long_tokens"], str(special.instruction.device)
     captions = Captions.pad(flat, offset, slots, device)
-    pixels = images.decode("dev")
+    pixels = images.rendered("dev")
     stem, digits = read_pairs(
         load(name, device), pixels, np.array(asked["image"]), captions, special
     )
@@ -86,7 +86,7 @@ def test(name: str, special: Special) -> None:
     tokenizer = common.load_json("tokenizer.json")
     bpe = Bpe(tokenizer["tokens"], tokenizer["merges"])
     slots = common.config()["data"]["long_tokens"]
-    model, photos = load(name, device), images.decode("test")
+    model, photos = load(name, device), images.rendered("test")
     arrays: dict[str, Any] = {}
     pairs = agreement.judged_pairs(folder, common.load_json("images.json")["test"])
     for domain in agreement.DOMAINS:

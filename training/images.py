@@ -1,9 +1,10 @@
 """Images on the device: decoding, styles rendered ahead, augmentation.
 
-    python -m training.images        render the training images in the styles of config.toml
+    python -m training.images        decode all images, render some in the styles of config.toml
 
-Images are kept as uint8 (n, side, side, 3). Those of training come in parcels, each a draw from all
-of them, and some parcels again in each style: what has arrived, or was rendered, is trained with.
+It runs beside training, in processes of its own, and may begin before all parcels have come. Images
+are kept as uint8 (n, side, side, 3). Those of training come in parcels, each a draw from all of
+them, and some parcels again in each style: what was decoded, or rendered, is trained with.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import io
 import math
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
@@ -44,22 +45,10 @@ def parcels() -> list[str]:
     return [f"train_{i:02}.npz" for i in range(int(np.load(common.BUILD / FIRST)["parcels"]))]
 
 
-def pixels_of(files: list[bytes]) -> Tensor:
-    """Return images as uint8 (n, side, side, 3)."""
-    side = common.config()["data"]["image_size"]
-    pixels = np.empty((len(files), side, side, 3), np.uint8)
-
-    def put(number: int) -> None:
-        pixels[number] = np.asarray(Image.open(io.BytesIO(files[number])).convert("RGB"))
-
-    with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(put, range(len(files))))
-    return torch.from_numpy(pixels)
-
-
-def decode(split: str) -> Tensor:
-    """Return dev or test images."""
-    return pixels_of(parcel(f"{split}.npz")[1])
+def styles() -> list[str]:
+    """Return the styles that any run trains with."""
+    every = common.settings()["runs"].values()
+    return sorted({name for run in every for name in run.get("augment", {}).get("styles", {})})
 
 
 class Photos:
@@ -93,12 +82,11 @@ class Photos:
     def _read(self, wanted: list[tuple[str, str]]) -> None:
         while wanted:
             for name, style in wanted:
-                file = common.BUILD / (rendering(name, style) if style else name)
+                file = common.BUILD / rendering(name, style)
                 if file.exists():
                     wanted.remove((name, style))
-                    numbers, files = parcel(name)
-                    pixels = torch.from_numpy(np.load(file)) if style else pixels_of(files)
-                    self._decoded.append((style, numbers, pixels))
+                    numbers = np.load(common.BUILD / name)["number"]
+                    self._decoded.append((style, numbers, torch.from_numpy(np.load(file))))
                     break
             else:
                 time.sleep(0.5)
@@ -136,11 +124,13 @@ class Photos:
                 last = time.monotonic()
             else:
                 time.sleep(0.2)
+        if not self.ready.any():
+            raise SystemExit("no image is decoded; run beside this: python -m training.images")
 
 
 def rendering(name: str, style: str) -> str:
-    """Return the file of a parcel in a style."""
-    return f"{name.removesuffix('.npz')}_{style}.npy"
+    """Return the file of a parcel's images, decoded ("") or in a style."""
+    return f"{'_'.join(filter(None, (name.removesuffix('.npz'), style)))}.npy"
 
 
 def _render(job: tuple[str, str]) -> None:
@@ -150,38 +140,35 @@ def _render(job: tuple[str, str]) -> None:
         return
     while not (common.BUILD / name).exists():
         time.sleep(1)
-    numbers, files = parcel(name)
-    pixels = [
-        np.asarray(render(Image.open(io.BytesIO(raw)), style, seed=int(number)))
-        for number, raw in zip(numbers, files, strict=True)
-    ]
+    pixels = []
+    for number, raw in zip(*parcel(name), strict=True):
+        image = Image.open(io.BytesIO(raw)).convert("RGB")
+        pixels.append(np.asarray(render(image, style, seed=int(number)) if style else image))
     part = Path(f"{file}.part.npy")
     np.save(part, np.stack(pixels))
     part.replace(file)
 
 
-def rendered(split: str, style: str) -> Tensor:
-    """Return dev or test images in a style; kept on disk."""
-    file = common.BUILD / rendering(f"{split}.npz", style)
-    if not file.exists():
-        _render((f"{split}.npz", style))
-    return torch.from_numpy(np.load(file))
+def rendered(split: str, style: str = "") -> Tensor:
+    """Return dev or test images, decoded or in a style; kept on disk."""
+    job = f"{split}.npz", style
+    _render(job)
+    return torch.from_numpy(np.load(common.BUILD / rendering(*job)))
 
 
 def render_all() -> None:
-    """Render parcels in every style that a run trains with, the first parcels first.
+    """Decode all images, then render the first parcels in every style that a run trains with.
 
     The test images are rendered in all styles, to measure by.
     """
-    every = common.settings()["runs"].values()
-    styles = sorted({name for run in every for name in run.get("augment", {}).get("styles", {})})
+    jobs = [(name, "") for name in ("dev.npz", *parcels())]
     some = parcels()[: common.config()["augment"]["parcels"]]
-    jobs = [(name, style) for name in some for style in styles]
-    jobs += [("test.npz", style) for style in TESTED]
+    jobs += [(name, style) for name in some for style in styles()]
+    jobs += [("test.npz", style) for style in ("", *TESTED)]
     # Whoever trains beside it comes first.
     with ProcessPoolExecutor(WORKERS, initializer=os.nice, initargs=(10,)) as pool:
         list(pool.map(_render, jobs))
-    print("rendered", len(jobs), "parcels", flush=True)
+    print("made", len(jobs), "files of images", flush=True)
 
 
 def normal(pixels: Tensor) -> Tensor:

@@ -34,15 +34,9 @@ class Vision(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.spec: list[dict[str, Any]] = common.load_json("vision.json")
-        data = np.load(common.BUILD / "vision.npz")
-        count = range(len(self.spec))
-
-        def tensors(name: str) -> nn.ParameterList:
-            return nn.ParameterList(
-                [nn.Parameter(torch.from_numpy(data[f"{i}.{name}"]).float()) for i in count]
-            )
-
-        self.weight, self.bias = tensors("weight"), tensors("bias")
+        shapes = [conv["shape"] for conv in self.spec]
+        self.weight = nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in shapes])
+        self.bias = nn.ParameterList([nn.Parameter(torch.zeros(shape[0])) for shape in shapes])
 
     def forward(self, x: Tensor) -> Tensor:
         """Run the convolutions."""
@@ -140,40 +134,48 @@ class Layer(nn.Module):
 
 
 class CaptionJudge(nn.Module):
-    """The whole model."""
+    """The whole model, with random weights until others are loaded or :meth:`begin` is called."""
 
     def __init__(self, layers: int, *, dropout: float = 0.0, vision_dropout: float = 0.0) -> None:
         super().__init__()
-        data = np.load(common.BUILD / "embedding.npz")
-        table = torch.from_numpy(data["embedding"].astype(np.float32))
         self.vision = Vision()
-        self.embedding = nn.Embedding(len(table), WIDTH)
-        self.embedding.weight.data.copy_(table)
+        self.embedding = nn.Embedding(len(common.load_json("tokenizer.json")["tokens"]), WIDTH)
         self.layers = nn.ModuleList([Layer(dropout) for _ in range(layers)])
-        for number, layer in enumerate(self.layers):
-            for name, value in parts.language_layer(number).items():
-                target = getattr(layer, name)
-                weight = target.weight if isinstance(target, nn.Linear) else target
-                weight.data.copy_(torch.from_numpy(value))
-        self.norm = nn.Parameter(torch.from_numpy(data["norm"]).float())
-        std = table.std().item()
+        self.norm = nn.Parameter(torch.ones(WIDTH))
         self.image_norm = nn.LayerNorm(1280)
         self.project_mean = nn.Linear(1280, WIDTH)
-        last = nn.Linear(WIDTH, WIDTH)
-        nn.init.normal_(last.weight, std=2 * std / math.sqrt(WIDTH))
-        nn.init.zeros_(last.bias)
-        self.project = nn.Sequential(nn.Linear(1280, WIDTH), nn.GELU(), last)
-        nn.init.normal_(self.project_mean.weight, std=std / math.sqrt(1280))
-        nn.init.zeros_(self.project_mean.bias)
+        self.project = nn.Sequential(nn.Linear(1280, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
         self.place = nn.Parameter(torch.zeros(IMAGE, WIDTH))
         self.align = nn.Linear(1280, MATCH)
         self.meaning = nn.Linear(WIDTH, MATCH)
         self.match = nn.Linear(MATCH + 1, WIDTH, bias=False)
-        nn.init.normal_(self.match.weight, std=0.02)
         self.vision_dropout = nn.Dropout(vision_dropout)
         inverse = 1.0 / (100000.0 ** (torch.arange(0, HEAD, 2).float() / HEAD))
         self.register_buffer("inverse", inverse, persistent=False)
         self.inverse: Tensor
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Load the pretrained parts, and scale what is new to them."""
+        vision, language = (np.load(common.BUILD / f"{n}.npz") for n in ("vision", "embedding"))
+        for number in range(len(self.vision.spec)):
+            self.vision.weight[number].copy_(torch.from_numpy(vision[f"{number}.weight"]))
+            self.vision.bias[number].copy_(torch.from_numpy(vision[f"{number}.bias"]))
+        self.embedding.weight.copy_(torch.from_numpy(language["embedding"]))
+        self.norm.copy_(torch.from_numpy(language["norm"]))
+        for number, layer in enumerate(self.layers):
+            for name, value in parts.language_layer(number).items():
+                target = getattr(layer, name)
+                weight = target.weight if isinstance(target, nn.Linear) else target
+                weight.copy_(torch.from_numpy(value))
+        std = self.embedding.weight.std().item()
+        for linear, scale in (
+            (self.project_mean, std / math.sqrt(1280)),
+            (self.project[2], 2 * std / math.sqrt(WIDTH)),
+        ):
+            nn.init.normal_(linear.weight, std=scale)
+            nn.init.zeros_(linear.bias)
+        nn.init.normal_(self.match.weight, std=0.02)
 
     def image(self, pixels: Tensor, *, mirror: bool) -> tuple[Tensor, Tensor]:
         """Turn pixels (B, 3, 256, 256), (u - 127)/128, into tokens (B, 65, 576) and e (B, 384).

@@ -144,6 +144,7 @@ def save_vision() -> None:
         )
         spec.append(
             {
+                "shape": [*conv.weight.shape],
                 "kernel": conv.kernel_size[0],
                 "stride": stride,
                 "groups": conv.groups,

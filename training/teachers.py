@@ -115,7 +115,7 @@ def weights(teachers: list[CaptionJudge], world: World) -> list[list[float]]:
     bpe = Bpe(tokenizer["tokens"], tokenizer["merges"])
     flat, offset = common.ragged([bpe.encode(" " + row[1]) for row in rows])
     captions = Captions.pad(flat, offset, slots, world.device)
-    pixels, image = images.decode("dev"), np.array([row[0] for row in rows])
+    pixels, image = images.rendered("dev"), np.array([row[0] for row in rows])
     said = [
         expected(*evaluate.read_pairs(teacher, pixels, image, captions, world.special))
         for teacher in teachers
@@ -151,7 +151,7 @@ def rate_pool(sampler: Sampler, opinions: list[Tensor], scale: Tensor) -> None:
 def questions_of(teacher: CaptionJudge, special: Special) -> dict[str, list[str]]:
     """Return captions that a teacher writes of the dev images, by kind."""
     tokens: list[Any] = common.load_json("tokenizer.json")["tokens"]
-    pixels = images.decode("dev")
+    pixels = images.rendered("dev")
     result: dict[str, list[str]] = {}
     for kind, temperature in (("machine: likeliest", 0.0), ("machine: drawn", 0.8)):
         texts: list[str] = []

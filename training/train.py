@@ -86,6 +86,8 @@ class Pupil:
         ).to(device)
         if "start" in about:
             model.load_state_dict(mix.mean(about["start"])[1])
+        else:
+            model.begin()
         model.vision.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a known gap in torch's stubs
         self.name, self.model = name, model.train()
         self.average = copy.deepcopy(model).requires_grad_(False).eval()
@@ -292,9 +294,7 @@ class World:
         self.device, self._began = device, began
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
         torch.backends.cudnn.benchmark = True
-        every = common.settings()["runs"].values()
-        styles = {style for run in every for style in run.get("augment", {}).get("styles", {})}
-        self.photos = Photos(sorted(styles), device)
+        self.photos = Photos(images.styles(), device)
         self.labels = Labels(config["labels"], device)
         self.lists = Lists(config["data"]["caption_tokens"], device)
         self.seen = Seen(self.labels)

@@ -80,10 +80,11 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def save_vision() -> None:
         channels = [3, 8, 8, 8, 8, 1280]
-        spec = [{"kernel": 3, "stride": 2, "groups": 1, "relu": True, "residual": ""}] * 5
+        like = {"kernel": 3, "stride": 2, "groups": 1, "relu": True, "residual": ""}
+        shapes = [(channels[i + 1], channels[i], 3, 3) for i in range(5)]
+        spec = [{**like, "shape": shape} for shape in shapes]
         arrays: dict[str, Any] = {}
-        for i in range(5):
-            shape = (channels[i + 1], channels[i], 3, 3)
+        for i, shape in enumerate(shapes):
             arrays[f"{i}.weight"] = (rng.normal(size=shape) * 0.3).astype(np.float16)
             arrays[f"{i}.bias"] = np.full(channels[i + 1], 0.1, np.float32)
         common.save_arrays("vision.npz", arrays)

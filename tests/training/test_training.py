@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ pytestmark = [
 def test_packed_equals_one_caption_at_a_time(build: Path) -> None:
     model, special = evaluate.load("final", "cpu"), special_tokens("cpu")
     captions = Captions.load("train", 24, "cpu")
-    pixels = images.decode("dev")[:2]
+    pixels = images.rendered("dev")[:2]
     rows = torch.arange(10).view(2, 5)
     says = evaluate.ask(model, pixels, captions[rows], special)
     for i in range(2):
@@ -206,6 +207,15 @@ def sampler_of(**batch: float) -> Sampler:
     return Sampler(config, Labels(config["labels"], "cpu"))
 
 
+def test_without_decoded_images_training_says_what_to_run(
+    training_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(common.BUILD, tmp_path / "build", ignore=shutil.ignore_patterns("*.npy"))
+    monkeypatch.setattr(common, "BUILD", tmp_path / "build")
+    with pytest.raises(SystemExit, match=r"training\.images"):
+        images.Photos([], "cpu").wait(patience=0)
+
+
 def test_a_batch_is_a_function_of_its_number(training_data: Path) -> None:
     sampler = sampler_of()
     one, other, again = sampler.draw(5), sampler.draw(6), sampler.draw(5)
@@ -341,8 +351,9 @@ def test_images_arrive_in_parcels_and_styles_have_their_shares(training_data: Pa
     about = common.load_json("images.json")
     for name in images.parcels():
         numbers, files = images.parcel(name)
-        for number, pixels in zip(numbers, images.pixels_of(files), strict=True):
-            assert torch.equal(photos.pixels[number], pixels), about["train"][number]
+        for number, file in zip(numbers, files, strict=True):
+            pixels = np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
+            assert np.array_equal(photos.pixels[number].numpy(), pixels), about["train"][number]
     numbers, files = images.parcel(images.parcels()[0])
     rows = photos.row["sketch"]
     assert torch.nonzero(rows >= 0)[:, 0].tolist() == sorted(numbers.tolist())
@@ -443,7 +454,7 @@ def test_what_a_model_writes_costs_what_the_captioning_loss_says(
     build: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, special = evaluate.load("final", "cpu"), special_tokens("cpu")
-    pixels = images.decode("dev")[:2]
+    pixels = images.rendered("dev")[:2]
     drawn, said = writer._drawn, []
 
     def record(logits: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -577,7 +588,7 @@ def test_the_file_is_measured(
     bpe = Bpe(**common.load_json("tokenizer.json"))
     flat, offset = common.ragged([bpe.encode(" " + text)])
     captions = Captions.pad(flat, offset, 64, "cpu")
-    says = evaluate.read_pairs(model, images.decode("dev"), np.array([image]), captions, special)
+    says = evaluate.read_pairs(model, images.rendered("dev"), np.array([image]), captions, special)
     written = np.load(common.BUILD / "tiny_dev.npz")
     assert np.abs(says[0][0] - written["stem"][0]).max() < 1e-3  # the file is the model
     assert np.abs(says[1][0] - written["digits"][0]).max() < 1e-3

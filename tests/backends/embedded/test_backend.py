@@ -50,7 +50,7 @@ def test_artefact_equals_the_trained_model(build: Path) -> None:
     trained, special = export.load("final"), special_tokens("cpu")
     captions = Captions.load("train", 24, "cpu")
     rows = torch.arange(5)[None]
-    pixels = images.decode("dev")[:1]
+    pixels = images.rendered("dev")[:1]
     says = evaluate.ask(trained, pixels, captions[rows], special)
     ids, lengths = captions[rows[0]]
     session = Embedded(build / "build" / "tiny.onnx", threads=1)._open().session
