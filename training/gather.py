@@ -1,5 +1,8 @@
 """Collect images of public repositories: python -m training.gather KIND REPO FOLDER [LABELS]
 
+    captions more captions of COCO, from lists in ankushjain2001/Image-Captioning-with-Autoencoders,
+             yandex-research/swd and Ouxiang-Li/SAFE, one after the other; LABELS is a folder with
+             captions.jsonl and objects.jsonl.gz, which say what may be trained with
     coco     photographs of COCO, from hai4h/cnn-edge-detection; LABELS is a captions.jsonl
     stated   more of them, with statements for captions; LABELS is the folder of captions.jsonl and
              statements.jsonl.gz
@@ -18,6 +21,7 @@ import gzip
 import io
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,9 +30,20 @@ from typing import Any
 
 from PIL import Image
 
+from discode.backends.embedded.tokenizer import normalise
+
 CHARTS = 1500
 STATED = 46_000
 """Photographs without captions that are taken for their statements."""
+LISTS = (
+    ("data/captions_train.csv", 0, 1),
+    ("data/bounded/captions_train.csv", 1, 2),
+    ("src/prompts/coco.csv", 1, 2),
+    ("data/mscoco.csv", 0, 1),
+)
+"""Lists of captions: path in a repository, column of the image, column of the caption."""
+MOST = 6
+"""Captions of an image that are used."""
 LEFT_OUT = {"flags", "symbols", "component", "extras-unicode"}  # groups of icons
 DEV_EVERY = 20
 """Every 20th icon and chart is for dev."""
@@ -61,22 +76,45 @@ def blobs(repo: Path, wanted: list[str]) -> Iterator[bytes | None]:
             git.stdout.read(1)
 
 
+def captions(repo: Path, folder: Path) -> Iterator[tuple[Row, bytes]]:
+    """Yield the captioned images with the captions that a repository's lists add."""
+    rows = {row["image"]: row for row in _rows(folder / "captions.jsonl")}
+    with gzip.open(folder / "objects.jsonl.gz", "rt", encoding="utf-8") as file:
+        boxed = [row["image"] for row in map(json.loads, file) if row["split"] == "train"]
+    images = {int(Path(image).stem): image for image in (*rows, *boxed)}
+    for path, place, column in LISTS:
+        for text in blobs(repo, [*hashes(repo, path).values()]):
+            for cells in csv.reader(io.StringIO((text or b"").decode("utf-8"))):
+                found = re.search(r"(\d+)(\.jpg)?(#\d+)?$", cells[place])
+                image = images.get(int(found[1])) if found else None
+                if image is None:
+                    continue
+                row = rows.setdefault(image, {"image": image, "split": "train", "captions": []})
+                known = {normalise(caption) for caption in row["captions"]}
+                new = normalise(cells[column]) not in known | {""}
+                if new and row["split"] == "train" and len(known) < MOST:
+                    row["captions"].append(" ".join(cells[column].split()))
+    yield from ((row, b"") for row in rows.values() if row["captions"])
+
+
+def _rows(file: Path) -> list[Row]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
 def coco(repo: Path, captions: Path) -> Iterator[tuple[Row, bytes]]:
     """Yield the captioned photographs."""
-    rows = [json.loads(line) for line in captions.read_text(encoding="utf-8").splitlines()]
-    yield from _photographs(repo, rows)
+    yield from _photographs(repo, _rows(captions))
 
 
 def stated(repo: Path, folder: Path) -> Iterator[tuple[Row, bytes]]:
     """Yield photographs that have no captions, with statements of COCO-QA for captions."""
-    lines = (folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()
-    captioned = {json.loads(line)["image"] for line in lines}
+    captioned = {row["image"] for row in _rows(folder / "captions.jsonl")}
     rows = []
     with gzip.open(folder / "statements.jsonl.gz", "rt", encoding="utf-8") as file:
         for row in map(json.loads, file):
             texts = [item["statement"] for item in row["items"] if item.get("statement")]
             if texts and row["image"] not in captioned and row["split"] == "train":
-                rows.append({"image": row["image"], "split": "train", "captions": texts[:6]})
+                rows.append({"image": row["image"], "split": "train", "captions": texts[:MOST]})
     random.Random(0).shuffle(rows)
     yield from _photographs(repo, rows[:STATED])
 
@@ -143,6 +181,7 @@ def main() -> None:
     kind, repo, folder, *rest = sys.argv[1:]
     target = Path(folder)
     kinds: dict[str, Callable[..., Iterator[tuple[Row, bytes]]]] = {
+        "captions": captions,
         "coco": coco,
         "stated": stated,
         "icons": icons,
@@ -150,10 +189,12 @@ def main() -> None:
     }
     rows = kinds[kind](Path(repo), *map(Path, rest))
     lines = []
+    target.mkdir(parents=True, exist_ok=True)
     for row, file in rows:
-        path = target / row["image"]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file)
+        if file:
+            path = target / row["image"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file)
         lines.append(json.dumps(row, ensure_ascii=False))
     (target / "captions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"{kind}: {len(lines)} images")

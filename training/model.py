@@ -168,11 +168,10 @@ class CaptionJudge(nn.Module):
                 target = getattr(layer, name)
                 weight = target.weight if isinstance(target, nn.Linear) else target
                 weight.copy_(torch.from_numpy(value))
-        std = self.embedding.weight.std().item()
-        for linear, scale in (
-            (self.project_mean, std / math.sqrt(1280)),
-            (self.project[2], 2 * std / math.sqrt(WIDTH)),
-        ):
+        std, last = self.embedding.weight.std().item(), self.project[2]
+        assert isinstance(last, nn.Linear)
+        scales = {self.project_mean: std / math.sqrt(1280), last: 2 * std / math.sqrt(WIDTH)}
+        for linear, scale in scales.items():
             nn.init.normal_(linear.weight, std=scale)
             nn.init.zeros_(linear.bias)
         nn.init.normal_(self.match.weight, std=0.02)

@@ -352,8 +352,8 @@ def test_images_arrive_in_parcels_and_styles_have_their_shares(training_data: Pa
     for name in images.parcels():
         numbers, files = images.parcel(name)
         for number, file in zip(numbers, files, strict=True):
-            pixels = np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
-            assert np.array_equal(photos.pixels[number].numpy(), pixels), about["train"][number]
+            decoded = np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
+            assert np.array_equal(photos.pixels[number].numpy(), decoded), about["train"][number]
     numbers, files = images.parcel(images.parcels()[0])
     rows = photos.row["sketch"]
     assert torch.nonzero(rows >= 0)[:, 0].tolist() == sorted(numbers.tolist())
