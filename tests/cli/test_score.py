@@ -89,6 +89,8 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
         (("-i", table, *out, "--engine", "spark"), "unknown engine"),
         (("-i", table, *out, "--workers", "2"), "--engine ray"),
         (("-i", table, *out, "--json"), "--json"),
+        (("-i", table, *out, "-M", "nonsense=1"), "no option"),
+        (("-i", table, *out, "--scale", "five"), "unit"),
         (("-i", table, *out, "-m", "raw", "-m", "discode", "--min-score", 1), "one --method"),
         (("-i", table, "-o", tmp_path), "also read from"),
         (("-i", table, *out, "--engine", "ray", "--store", tmp_path / "s.db"), "--store"),
@@ -96,6 +98,7 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
         (("-i", tmp_path / "bad", "-o", tmp_path / "x.txt"), "written to .jsonl"),
     ):
         refused(call("score", *arguments), words)
+        assert not (tmp_path / "out").exists()
 
 
 def test_a_slash_makes_a_folder_of_a_name_with_a_dot(
