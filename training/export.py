@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,22 @@ def _along(weight: np.ndarray, axis: int) -> tuple[int, np.ndarray, np.ndarray, 
     return axis, stored, scale, float(np.abs(stored * scale.reshape(shape) - weight).max())
 
 
+def store_turned(graph: Any) -> None:
+    """Store matrices as products read them: turned when a file is opened, both would be kept."""
+    from onnx import numpy_helper
+
+    matrices = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 2}
+    uses = Counter(name for node in graph.node for name in node.input)
+    for node in [node for node in graph.node if node.op_type == "Transpose"]:
+        name, turned = node.input[0], node.output[0]
+        if name in matrices and uses[name] == 1:
+            weight = np.ascontiguousarray(numpy_helper.to_array(matrices[name]).T)
+            matrices[name].CopyFrom(numpy_helper.from_array(weight, name))
+            graph.node.remove(node)
+            for reader in graph.node:
+                reader.input[:] = [name if read == turned else read for read in reader.input]
+
+
 def to_int8(graph: Any) -> None:
     """Replace large float initialisers by int8 ones and the operation that restores them."""
     import onnx
@@ -222,6 +239,7 @@ def export(model: CaptionJudge, special: Special, path: Path, version: str) -> N
     assert program is not None
     proto = program.model_proto
     forget_origin(proto)
+    store_turned(proto.graph)
     to_int8(proto.graph)
     look_once(proto.graph)
     tokenizer = common.load_json("tokenizer.json")

@@ -32,6 +32,8 @@ def weights(file: Path) -> dict[str, Tensor]:
     arrays = {t.name: onnx.numpy_helper.to_array(t) for graph in graphs for t in graph.initializer}
     restored = [node for graph in graphs for node in graph.node if node.op_type == RESTORE]
     axes = {node.input[0]: node.attribute[0].i for node in restored}
+    products = [node for graph in graphs for node in graph.node if node.op_type == "MatMul"]
+    turned = {name for node in products for name in node.input}
     found: dict[str, np.ndarray] = {}
     moved: list[np.ndarray] = []
     for name, value in arrays.items():
@@ -39,8 +41,9 @@ def weights(file: Path) -> dict[str, Tensor]:
             name = name.removesuffix(".q")
             scales = np.expand_dims(arrays[f"{name}.s"], [*range(1, value.ndim)])
             value = value.astype(np.float32) * np.moveaxis(scales, 0, axes[f"{name}.q"])
+            value = value.T if name in turned else value
             if not name.startswith("model."):
-                moved.append(value.T)
+                moved.append(value)
                 continue
         if name.startswith("model.") and not name.endswith((".s", "model.inverse")):
             found[name.removeprefix("model.")] = value
