@@ -138,6 +138,29 @@ def test_folders_that_cannot_judge(llava: Path, tmp_path: Path, change: Any, pla
     assert "\n" not in str(caught.value)
 
 
+def test_weights_that_cannot_be_loaded_are_tried_once(
+    llava: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(llava, tmp_path / "model")
+    _lacking("q_proj")(folder)
+    judge, tried = discode.load(folder, device="cpu"), list[str]()
+
+    def load(name: str, *rest: Any) -> Any:
+        tried.append(name)
+        return _load_weights(name, *rest)
+
+    monkeypatch.setattr("discode.backends.local.load._load_weights", load)
+    for _ in range(2):
+        with pytest.raises(InputError, match="q_proj"):
+            judge.score(noise_image(), "a dog")
+    assert tried == [str(folder)]
+    code = "import discode, sys; discode.load(sys.argv[1]).score(sys.argv[2], 'a dog')"
+    noise_image().save(tmp_path / "a.png")
+    done = run_python(code, folder, tmp_path / "a.png")
+    assert "q_proj" in done.stderr.splitlines()[-1]
+    assert "MISSING" not in done.stderr  # transformers' table of them
+
+
 def test_what_is_finished_or_stored_needs_no_weights(
     llava: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

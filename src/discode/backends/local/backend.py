@@ -69,6 +69,7 @@ class Local(Backend):
             model = open_model(os.fspath(model), self.options)
         self._model = model
         self._runner: ModelRunner | None = None
+        self._refused: DiscodeError | None = None
         self._batch_images = self.options.batch_images
         # A GPU works through many pairs without a pause; a CPU is asked about a few.
         self._on_gpu = model.device.type == "cuda"
@@ -77,10 +78,19 @@ class Local(Backend):
 
     @property
     def runner(self) -> ModelRunner:
-        """The model with its weights; whoever asks first waits until they are loaded."""
+        """The model with its weights; whoever asks first waits until they are loaded.
+
+        Weights that cannot be loaded, which may take minutes to find, are not tried again.
+        """
         if self._runner is None:
             with self._model.lock:
-                self._runner = self._runner or self._load()
+                if self._refused is not None:
+                    raise self._refused
+                try:
+                    self._runner = self._runner or self._load()
+                except DiscodeError as error:
+                    self._refused = error
+                    raise
         return self._runner
 
     def _load(self) -> ModelRunner:

@@ -213,13 +213,25 @@ def _load_weights(
     if described.original:
         folder = hub.local_folder(name, ("*.safetensors", "*.safetensors.index.json"), common)
         return internvl.load_original(name, folder, described.config, {**weights, **SDPA})
-    model, report = require("transformers", "hf").AutoModelForImageTextToText.from_pretrained(
-        name, config=described.config, ignore_mismatched_sizes=True, output_loading_info=True,
-        **SDPA, **weights, **common,
-    )  # fmt: skip
+    with _without_warnings("transformers"):  # its table of missing weights: we raise for them
+        model, report = require("transformers", "hf").AutoModelForImageTextToText.from_pretrained(
+            name, config=described.config, ignore_mismatched_sizes=True, output_loading_info=True,
+            **SDPA, **weights, **common,
+        )  # fmt: skip
     misshapen = {key for key, *_ in report["mismatched_keys"]}
     check_complete(name, model, misshapen.union(report["missing_keys"]))
     return model
+
+
+@contextmanager
+def _without_warnings(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager
