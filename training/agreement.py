@@ -40,8 +40,6 @@ METHODS = ("raw", "smoothing", "full-prior", "paper", "paper-unit", "no-adaptive
 DEFAULT = "discode"
 """What the shipped file is decoded with unless another decoder is asked for."""
 RESAMPLES = 200
-SMALL = ("icons", "charts")
-"""Sources whose dev images are too few for fine figures."""
 STYLES = ("sketch", "painting", "quickdraw", "clipart")
 """Those of the wanted mean."""
 HELD_OUT = ("painting", "infograph")
@@ -307,7 +305,7 @@ def compare(folder: Path, names: list[str], page: Path | None = None) -> None:
         if ": " not in title:
             lines.append(_row(title, [column.get(title) for column in columns]))
     about = common.load_json("images.json")["sources"]
-    photos = [s for s in about if s not in SMALL and f"{s}: {SHOWN[0]}" in columns[-1]]
+    photos = [s for s in about if s not in sources.DRAWN and f"{s}: {SHOWN[0]}" in columns[-1]]
     lines += ["", *_table(["dev", *(f"{source}, {name}" for source in photos for name in names)])]
     for title in SHOWN:
         found = [column.get(f"{source}: {title}") for source in photos for column in columns]
@@ -358,7 +356,7 @@ def card(folder: Path, name: str, page: Path | None = None) -> None:
     lines.append(_interval("mean of sketch, painting, quickdraw, clipart", np.mean(styles, axis=0)))
     read = np.load(common.BUILD / f"{name}_dev.npz")
     found = questions.figures(decoded(read["stem"], read["digits"], DEFAULT))
-    photos = [source for source in found if source not in SMALL]
+    photos = [source for source in found if source not in sources.DRAWN]
     lines += ["", *_table(["dev images, default decoder", *photos])]
     lines += [_row(title, [found[source].get(title) for source in photos]) for title in SHOWN]
     put("card", lines, page)

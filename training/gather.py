@@ -7,6 +7,9 @@
     stated   more of them, with statements for captions; LABELS is the folder of captions.jsonl and
              statements.jsonl.gz
     icons    coloured icons and their names, from hfg-gmuend/openmoji
+    emoji    the same in three dimensions, from microsoft/fluentui-emoji
+    stamps   photographs and drawings of single things, from Debian's package
+             tuxpaint-stamps-default, unpacked as REPO; LABELS is its list of sentences
     charts   charts and their titles, from vis-nlp/Chart-to-text (the part from Statista)
 
 REPO is a git directory. FOLDER receives ``captions.jsonl``, one image per line ({"image", "split",
@@ -25,6 +28,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +36,7 @@ from PIL import Image
 
 from discode.backends.embedded.tokenizer import normalise
 
-CHARTS = 1500
+CHARTS = 6000
 STATED = 46_000
 """Photographs without captions that are taken for their statements."""
 LISTS = (
@@ -44,9 +48,11 @@ LISTS = (
 """Lists of captions: path in a repository, column of the image, column of the caption."""
 MOST = 6
 """Captions of an image that are used."""
-LEFT_OUT = {"flags", "symbols", "component", "extras-unicode"}  # groups of icons
+LEFT_OUT = {"flags", "symbols", "component", "extras-unicode"}  # groups of icons and emoji
 DEV_EVERY = 20
-"""Every 20th icon and chart is for dev."""
+"""Every 20th drawing and chart is for dev."""
+LONGEST = 20
+"""Words of a sentence about a stamp; longer ones tell a story."""
 
 Row = dict[str, Any]
 
@@ -144,17 +150,49 @@ def icons(repo: Path) -> Iterator[tuple[Row, bytes]]:
     kept = [(row, found[path]) for row, path in zip(rows, paths, strict=True) if path in found]
     files = blobs(repo, [name for _, name in kept])
     for number, ((row, _), file) in enumerate(zip(kept, files, strict=True)):
-        if file is None:
-            continue
-        icon = Image.open(io.BytesIO(file)).convert("RGBA").resize((256, 256))
-        page = Image.new("RGBA", icon.size, "white")
-        page.alpha_composite(icon)
-        buffer = io.BytesIO()
-        page.convert("RGB").save(buffer, "PNG")
-        name = row["annotation"]
-        captions = [name, f"an icon of {name}", f"a cartoon drawing of {name}"]
-        about = {"image": f"{row['hexcode']}.png", "split": _split(number), "captions": captions}
-        yield about, buffer.getvalue()
+        if file is not None:
+            captions = _named(row["annotation"], "an icon of", "a cartoon drawing of")
+            yield _drawing(f"{row['hexcode']}.png", number, captions, file)
+
+
+def emoji(repo: Path) -> Iterator[tuple[Row, bytes]]:
+    """Yield emoji on white, each with its name, plain and as a phrase."""
+    found = hashes(repo, "assets/")
+    paths = sorted(path for path in found if fnmatch(path, "assets/*/3D/*_3d.png"))
+    folders = [path.split("/")[1] for path in paths]
+    about = blobs(repo, [found[f"assets/{folder}/metadata.json"] for folder in folders])
+    groups = [json.loads(text or "{}").get("group", "") for text in about]
+    files = blobs(repo, [found[path] for path in paths])
+    for number, (folder, group, file) in enumerate(zip(folders, groups, files, strict=True)):
+        if file is not None and group.lower() not in LEFT_OUT:
+            captions = _named(folder.lower(), "an emoji of", "a shiny drawing of")
+            yield _drawing(f"{folder.replace(' ', '_')}.png", number, captions, file)
+
+
+def stamps(root: Path, sentences: Path) -> Iterator[tuple[Row, bytes]]:
+    """Yield single things on white, each with its sentence."""
+    folder = root / "usr" / "share" / "tuxpaint" / "stamps"
+    rows = json.loads(sentences.read_text(encoding="utf-8"))
+    for number, row in enumerate(rows):
+        path = folder / row["image"]
+        thing = path.suffix == ".png" and not row["image"].startswith("symbols/")
+        if thing and path.exists() and len(row["caption"].split()) <= LONGEST:
+            yield _drawing(row["image"], number, [row["caption"]], path.read_bytes())
+
+
+def _named(name: str, *frames: str) -> list[str]:
+    return [name, *(f"{frame} {name}" for frame in frames)]
+
+
+def _drawing(name: str, number: int, captions: list[str], file: bytes) -> tuple[Row, bytes]:
+    """Return a row, and the drawing as a square on white."""
+    drawing = Image.open(io.BytesIO(file)).convert("RGBA")
+    drawing.thumbnail((256, 256))
+    page = Image.new("RGBA", (256, 256), "white")
+    page.alpha_composite(drawing, ((256 - drawing.width) // 2, (256 - drawing.height) // 2))
+    buffer = io.BytesIO()
+    page.convert("RGB").save(buffer, "PNG")
+    return {"image": name, "split": _split(number), "captions": captions}, buffer.getvalue()
 
 
 def charts(repo: Path) -> Iterator[tuple[Row, bytes]]:
@@ -185,6 +223,8 @@ def main() -> None:
         "coco": coco,
         "stated": stated,
         "icons": icons,
+        "emoji": emoji,
+        "stamps": stamps,
         "charts": charts,
     }
     rows = kinds[kind](Path(repo), *map(Path, rest))

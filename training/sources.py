@@ -14,6 +14,8 @@ from pathlib import Path
 from discode.backends.embedded.tokenizer import normalise
 
 SPLITS = ("train", "dev", "test")
+DRAWN = ("icons", "emoji", "stamps", "charts")
+"""Sources of few images with names or titles for captions."""
 
 
 @dataclass(frozen=True)

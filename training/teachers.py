@@ -17,7 +17,17 @@ import torch
 from torch import Tensor
 
 from discode.backends.embedded.tokenizer import Bpe
-from training import common, evaluate, images, parts, people, questions, statements, writer
+from training import (
+    common,
+    evaluate,
+    images,
+    parts,
+    people,
+    questions,
+    sources,
+    statements,
+    writer,
+)
 from training.agreement import expected
 from training.batches import Captions, Sampler, special_tokens
 from training.labels import MOST, References
@@ -29,7 +39,7 @@ if TYPE_CHECKING:
 
 TOGETHER, WRITTEN_TOGETHER = 128, 2048
 """Images at a time that teachers rate, and write captions of."""
-UNWRITTEN = ("stated", "icons", "charts")
+UNWRITTEN = ("stated", *sources.DRAWN)
 """Sources whose few captions cannot rate what a machine writes."""
 
 

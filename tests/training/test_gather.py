@@ -8,9 +8,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.helpers.training_stand_ins import command
 from training import gather
+
+
+def commit(repo: Path) -> None:
+    for words in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
+    ):
+        subprocess.run(["git", "-C", str(repo), *words], check=True)
 
 
 def test_captions_of_lists_are_added_where_they_may_be_trained_with(
@@ -24,12 +34,7 @@ def test_captions_of_lists_are_added_where_they_may_be_trained_with(
         "1,A Dog runs.\n1,a cat   sleeps\n1,A cat sleeps .\n"  # two of them say the same
         "2,of a dev image\n3,of an image with boxes\n4,of an image that is not to be used\n"
     )
-    for words in (
-        ["init", "-q"],
-        ["add", "."],
-        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
-    ):
-        subprocess.run(["git", "-C", str(repo), *words], check=True)
+    commit(repo)
     rows = [
         {"image": "train2017/000000000001.jpg", "split": "train", "captions": ["a dog runs"]},
         {"image": "train2017/000000000002.jpg", "split": "dev", "captions": ["a bus"]},
@@ -44,3 +49,45 @@ def test_captions_of_lists_are_added_where_they_may_be_trained_with(
         (2, ["a bus"]),
         (3, ["of an image with boxes"]),
     ]
+
+
+def test_drawings_stand_on_white_with_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = tmp_path / "repo"
+    for name, group in (("Red Fox", "Animals & Nature"), ("Up arrow", "Symbols")):
+        folder = repo / "assets" / name
+        (folder / "3D").mkdir(parents=True)
+        (folder / "metadata.json").write_text(json.dumps({"group": group}))
+        Image.new("RGBA", (20, 10), (255, 0, 0, 255)).save(folder / "3D" / "a_3d.png")
+        Image.new("RGBA", (20, 10), (0, 255, 0, 255)).save(folder / "a_flat.png")
+    commit(repo)
+    command(monkeypatch, gather.main, "emoji", repo, tmp_path / "emoji")
+    (line,) = (tmp_path / "emoji" / "captions.jsonl").read_text().splitlines()
+    row = json.loads(line)
+    assert row["captions"][0] == "red fox"
+    assert all("red fox" in caption for caption in row["captions"])
+    image = Image.open(tmp_path / "emoji" / row["image"])
+    assert image.size == (256, 256)
+    assert image.getpixel((128, 128)) == (255, 0, 0)
+    assert image.getpixel((128, 5)) == (255, 255, 255)  # what is wide is not stretched
+
+    root, sentences = tmp_path / "package", tmp_path / "sentences.json"
+    stamps = root / "usr" / "share" / "tuxpaint" / "stamps"
+    (stamps / "symbols").mkdir(parents=True)
+    for name in ("dog.png", "cat.svg", "long.png", "symbols/a.png"):
+        Image.new("RGBA", (8, 8)).save(stamps / name, "PNG")
+    rows = [
+        {"image": name, "caption": text}
+        for name, text in (
+            ("dog.png", "A dog."),
+            ("cat.svg", "A cat."),
+            ("long.png", "word " * 30),
+            ("symbols/a.png", "The letter a."),
+            ("lost.png", "Lost."),
+        )
+    ]
+    sentences.write_text(json.dumps(rows))
+    command(monkeypatch, gather.main, "stamps", root, tmp_path / "stamps", sentences)
+    (line,) = (tmp_path / "stamps" / "captions.jsonl").read_text().splitlines()
+    assert json.loads(line)["captions"] == ["A dog."]
