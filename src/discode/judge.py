@@ -423,8 +423,6 @@ def load(
     >>> load("embedded", method="smoothing", threads=2).signature["model"]
     'discode-embedded'
     """
-    if store is not None and not isinstance(store, ReadingStore):
-        store = ReadingStore(store)
     if by not in WAYS:  # before a model is loaded for minutes
         raise not_a_way(by)
     backend = open_backend("embedded" if model is None else model, options)
@@ -435,10 +433,13 @@ def load(
         method if isinstance(method, Decoder) else get_decoder(method),
         prompt or backend.prompt,
         backend.scale if scale is None else get_scale(scale),
-        store,
+        None,
         backend.batch_size if batch_size is None else batch_size,
         by,
     )
+    if store is not None:  # last: a judge that is refused leaves no file
+        opened = store if isinstance(store, ReadingStore) else ReadingStore(store)
+        judge = replace(judge, store=opened)
     if model is None:
         introduce(backend.identity)
     return judge

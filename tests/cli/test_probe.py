@@ -11,7 +11,7 @@ from discode.probe import Card
 from discode.readings.store import ReadingStore
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.chat_servers import serving
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import call, refused, run
 
 pytestmark = pytest.mark.usefixtures("shipped")
 EXPERT = ("-b", "flickr8k-expert", "--resamples", 100)
@@ -79,6 +79,11 @@ def test_a_card_of_another_judge_is_kept(card: Path, data: Path) -> None:
     refused(call(*command, *EXPERT, "-m", "raw"), card.name)
     refused(call(*command, "-b", "flickr8k-cf"), card.name)
     assert (card / "card.json").read_bytes() == before
+
+
+def test_a_judge_that_is_refused_leaves_nothing(data: Path, tmp_path: Path) -> None:
+    refused(run("probe", *EXPERT, "--data", data, "-o", tmp_path / "card", "--scale", "five"))
+    assert not (tmp_path / "card").exists()
 
 
 @pytest.mark.parametrize(

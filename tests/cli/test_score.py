@@ -14,7 +14,7 @@ import pytest
 import discode
 from discode.files import read_rows, replacing
 from discode.images import demo_path
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import call, refused, run
 from tests.helpers.fake_model import CAPTION
 from tests.helpers.samples import png, read_parts, write_tar
 
@@ -89,8 +89,6 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
         (("-i", table, *out, "--engine", "spark"), "unknown engine"),
         (("-i", table, *out, "--workers", "2"), "--engine ray"),
         (("-i", table, *out, "--json"), "--json"),
-        (("-i", table, *out, "-M", "nonsense=1"), "no option"),
-        (("-i", table, *out, "--scale", "five"), "unit"),
         (("-i", table, *out, "-m", "raw", "-m", "discode", "--min-score", 1), "one --method"),
         (("-i", table, "-o", tmp_path), "also read from"),
         (("-i", table, *out, "--engine", "ray", "--store", tmp_path / "s.db"), "--store"),
@@ -98,7 +96,16 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
         (("-i", tmp_path / "bad", "-o", tmp_path / "x.txt"), "written to .jsonl"),
     ):
         refused(call("score", *arguments), words)
-        assert not (tmp_path / "out").exists()
+
+
+def test_what_is_refused_leaves_no_folder(tmp_path: Path, table: Path) -> None:
+    out = tmp_path / "out"
+    for model in (("-M", "nonsense=1"), ("--scale", "five")):
+        refused(run("score", "-i", table, "-o", out, *model))
+        assert not out.exists()
+    out.mkdir()
+    refused(run("score", "-i", table, "-o", out, "--scale", "five"))
+    assert out.exists()  # it was there before
 
 
 def test_a_slash_makes_a_folder_of_a_name_with_a_dot(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import math
 import os
@@ -11,7 +12,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -304,13 +305,20 @@ def check_writable(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder of results, or raise before the work begins."""
+    """Make a folder of results, or raise before the work begins; left empty, it goes again."""
     _refuse_dash(path)
+    if not path.exists():
+        atexit.register(_remove_empty, path.absolute())
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     check_writable(path / "results")
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # it has files by now
+        folder.rmdir()
 
 
 def _refuse_dash(path: Path) -> None:

@@ -335,9 +335,8 @@ def _score_folder(
         run = _over_ray(make, large, plan, store)
     else:
         next(plan.read_share(), None)  # what is not a table is found before a model is opened
-        judge = make(store=store)  # before there is a folder: a model that is refused leaves none
         output.make_folder(plan.folder)
-        judge = judge.with_store(own_store)
+        judge = make(store=store).with_store(own_store)
         readings = judge.store
         run = partial(score_to_folder, judge, plan)
     try:
