@@ -232,10 +232,9 @@ def fill_build(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         open_build(folder, monkeypatch)
         command(monkeypatch, train.main, "deep", "--steps", 3)
-        for run in ("former", "middle"):  # as if they had been trained before
-            command(monkeypatch, mix.main, run, "deep")
-        command(monkeypatch, train.main, "final", "--steps", 3)
-        (common.BUILD / "final.w0").write_bytes(quantise.pack("final"))
+        command(monkeypatch, mix.main, "former", "deep")  # as if it had been trained before
+        command(monkeypatch, train.main, "pupil", "--steps", 3)
+        (common.BUILD / "pupil.w0").write_bytes(quantise.pack("pupil"))
         with torch.no_grad():
-            model = export.load("final")
+            model = export.load("pupil")
             export.export(model, special_tokens("cpu"), common.BUILD / "tiny.onnx", version="0")

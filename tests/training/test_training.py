@@ -47,7 +47,7 @@ pytestmark = [
 
 
 def test_packed_equals_one_caption_at_a_time(build: Path) -> None:
-    model, special = evaluate.load("final", "cpu"), special_tokens("cpu")
+    model, special = evaluate.load("pupil", "cpu"), special_tokens("cpu")
     captions = Captions.load("train", 24, "cpu")
     pixels = images.rendered("dev")[:2]
     rows = torch.arange(10).view(2, 5)
@@ -134,10 +134,10 @@ def test_one_step_of_a_run(training_data: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_figures_and_weights_are_there(build: Path) -> None:
-    figures = json.loads((common.BUILD / "final.json").read_text())
+    figures = json.loads((common.BUILD / "pupil.json").read_text())
     assert figures.keys() == {"flickr8k", "photographs"}
     assert {"tau_c", "nearest", "random", "after: score"} <= figures["flickr8k"].keys()
-    saved = torch.load(common.BUILD / "final.pt", weights_only=True)
+    saved = torch.load(common.BUILD / "pupil.pt", weights_only=True)
     assert saved["layers"] == 3
 
 
@@ -147,7 +147,7 @@ def test_a_run_may_start_from_a_finished_file_and_from_a_mean(
     file = common.BUILD / "tiny.onnx"
     command(monkeypatch, unpack.main, file, "unpacked")
     with torch.no_grad():
-        model = export.load("final").state_dict()
+        model = export.load("pupil").state_dict()
     found = torch.load(common.BUILD / "unpacked.pt", weights_only=True)
     assert found["layers"] == 3
     assert {name for name in model if name.endswith("weight")} <= found["weights"].keys()
@@ -156,7 +156,7 @@ def test_a_run_may_start_from_a_finished_file_and_from_a_mean(
     tokenizer = common.load_json("tokenizer.json")
     assert data.vocabulary_of(file).tokens == tokenizer["tokens"]
     assert [list(pair) for pair in data.vocabulary_of(file).merges] == tokenizer["merges"]
-    runs = ["deep", "final"]
+    runs = ["deep", "pupil"]
     (_, one), (_, other), (_, mean) = mix.mean(runs[:1]), mix.mean(runs[1:]), mix.mean(runs)
     for name, value in mean.items():
         assert torch.allclose(value, (one[name] + other[name]) / 2, atol=1e-6), name
@@ -174,7 +174,7 @@ def test_a_run_goes_on_from_its_checkpoint(
     monkeypatch.setattr(evaluate, "dev", lambda *_: {})
     settings = common.settings()
     for name in ("whole", "killed"):
-        settings["runs"][name] = settings["runs"]["final"]
+        settings["runs"][name] = settings["runs"]["pupil"]
     monkeypatch.setattr(common, "settings", lambda: settings)
     command(monkeypatch, train.main, "whole", "--steps", 4)
     capsys.readouterr()
@@ -202,7 +202,7 @@ def test_a_run_goes_on_from_its_checkpoint(
 
 
 def sampler_of(**batch: float) -> Sampler:
-    config = common.config("final")
+    config = common.config("pupil")
     config["batch"] |= batch
     return Sampler(config, Labels(config["labels"], "cpu"))
 
@@ -453,7 +453,7 @@ def test_a_shorter_caption_is_a_little_worse() -> None:
 def test_what_a_model_writes_costs_what_the_captioning_loss_says(
     build: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, special = evaluate.load("final", "cpu"), special_tokens("cpu")
+    model, special = evaluate.load("pupil", "cpu"), special_tokens("cpu")
     pixels = images.rendered("dev")[:2]
     drawn, said = writer._drawn, []
 
@@ -480,7 +480,7 @@ def test_what_a_model_writes_costs_what_the_captioning_loss_says(
 
 
 def test_teachers_are_weighed_and_machines_pay_for_what_is_not_there(build: Path) -> None:
-    config = common.config("final")
+    config = common.config("pupil")
     world = train.World(config, "cpu")
     world.photos.wait()
     sampler = Sampler(config, world.labels, world.lists)
@@ -540,10 +540,10 @@ def test_teachers_are_asked_once_when_the_photographs_have_come(
 
     monkeypatch.setattr(train, "learn_from", learn)
     settings = common.settings()
-    settings["runs"]["late"] = settings["runs"]["final"]
+    settings["runs"]["late"] = settings["runs"]["pupil"]
     monkeypatch.setattr(common, "settings", lambda: settings)
     train.train(train.World(common.config("late"), "cpu"), "late", steps=1)
-    assert asked == [(["former", "middle", "deep"], True)]
+    assert asked == [(["former"], True)]
 
 
 @pytest.mark.full
@@ -551,7 +551,7 @@ def test_a_stretch_that_is_late_ends_and_makes_what_was_not_brought(
     build: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its time is over before it begins, the meanings are missing, nothing was written yet."""
-    mix.write("former", ["final"])
+    mix.write("former", ["pupil"])
     before = np.load(common.BUILD / "train_meaning.npz")["q"]
     (common.BUILD / "train_meaning.npz").unlink()
     monkeypatch.setattr(evaluate, "dev", lambda *_: {})
@@ -583,7 +583,7 @@ def test_the_file_is_measured(
     command(monkeypatch, agreement.main, "dev", file)
     asked = common.load_json("questions.json")
     with torch.no_grad():
-        model, special = export.load("final"), special_tokens("cpu")
+        model, special = export.load("pupil"), special_tokens("cpu")
     image, text = asked["image"][0], asked["text"][0]
     bpe = Bpe(**common.load_json("tokenizer.json"))
     flat, offset = common.ragged([bpe.encode(" " + text)])

@@ -47,7 +47,7 @@ def test_artefact_equals_the_trained_model(build: Path) -> None:
     from training import evaluate, export, images
     from training.batches import Captions, special_tokens
 
-    trained, special = export.load("final"), special_tokens("cpu")
+    trained, special = export.load("pupil"), special_tokens("cpu")
     captions = Captions.load("train", 24, "cpu")
     rows = torch.arange(5)[None]
     pixels = images.rendered("dev")[:1]
