@@ -251,12 +251,15 @@ def write_text(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
 
 
 def write_meaning(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
-    """Write what labels are made from, and what dev images are asked; quick on a GPU."""
+    """Write what labels are made from, and what dev images are asked.
+
+    The training captions' meanings are made where a run begins.
+    """
     captions = {s: [t for item in items[s] for t in item.captions] for s in ("train", "dev")}
     tfidf = TfIdf(captions["train"])
     for split, texts in captions.items():
         common.save_arrays(f"{split}_words.npz", tfidf(texts))
-        parts.save_meanings(split, texts)
+    parts.save_meanings("dev", captions["dev"])
     people.write_scale("cpu")
     names = [item.path.name for item in items["dev"]]
     asked = questions.write(names, [list(item.captions) for item in items["dev"]])

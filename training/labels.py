@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training import common
+from training import common, parts
 
 MOST = 6
 """References looked at per image."""
@@ -123,6 +123,8 @@ class Labels(References):
     """Ratings of the training captions."""
 
     def __init__(self, settings: dict[str, Any], device: str) -> None:
+        if not (common.BUILD / "train_meaning.npz").exists():  # large, and quickly made on a GPU
+            parts.save_meanings("train", common.load_json("captions.json")["train"])
         super().__init__("train", device)
         self.settings = settings
         self.scale = torch.tensor(common.load_json("people.json")["scale"], device=device)

@@ -3,8 +3,8 @@
 Everything after ``training.data``, in one process: the run is trained until END (in seconds since
 1970: date +%s), then it and the mixes of that SHARE of it with the former file's weights are
 measured, as RUN_50 for 0.5. Parcels of images may arrive until it trains, ``python -m
-training.images`` may render styles beside it; weights are saved as it goes. train_meaning.npz need
-not be brought: it is large, and quickly made on a GPU. build/judged holds Flickr8k's text files.
+training.images`` decodes and renders them beside it; weights are saved as it goes. build/judged
+holds Flickr8k's text files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 
 import torch
 
-from training import common, evaluate, mix, parts, questions, teachers
+from training import common, evaluate, mix, questions, teachers
 from training.train import World, measure, train
 
 
@@ -23,8 +23,6 @@ def main() -> None:
         raise SystemExit(__doc__)
     run, end, *shares = sys.argv[1:]
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if not (common.BUILD / "train_meaning.npz").exists():
-        parts.save_meanings("train", common.load_json("captions.json")["train"])
     world = World(common.config(run), device)
     train(world, run, end=float(end))
     torch.compiler.set_stance("force_eager")  # what follows has many shapes
