@@ -13,7 +13,7 @@ from discode.backends.local.load import (
     choose_device_and_dtype,
     folder_digest,
     in_one_line,
-    quiet_hub,
+    quiet,
 )
 from discode.errors import require
 
@@ -40,7 +40,7 @@ def load_encoder(
         hub.must_use_cache(name, None)  # raises where it can be had from nowhere
     elif with_weights:
         check_folder(Path(name), trust_remote_code=False)
-    with in_one_line(name), quiet_hub():
+    with in_one_line(name), quiet("huggingface_hub"):
         model, *rest = pick(transformers, name)
     return (model.to(device).eval().requires_grad_(False), *rest)
 

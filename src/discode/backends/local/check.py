@@ -18,7 +18,7 @@ from discode.backends.local.load import (
     check_name,
     describe,
     in_one_line,
-    quiet_hub,
+    quiet,
     read_settings,
 )
 from discode.backends.local.vocabulary import TokenizedPrompt, Vocabulary, conversation
@@ -91,7 +91,7 @@ def _opening(name: str, revision: str | None) -> Iterator[tuple[Path, bool]]:
     where: dict[str, Any] = {"revision": revision}
     offline = not Path(name).is_dir() and hub.must_use_cache(name, revision)
     with in_one_line(name):
-        with quiet_hub():
+        with quiet("huggingface_hub"):
             folder = hub.local_folder(name, SMALL_FILES, where | {"local_files_only": offline})
         yield folder, offline
 

@@ -213,7 +213,7 @@ def _load_weights(
     if described.original:
         folder = hub.local_folder(name, ("*.safetensors", "*.safetensors.index.json"), common)
         return internvl.load_original(name, folder, described.config, {**weights, **SDPA})
-    with _without_warnings("transformers"):  # its table of missing weights: we raise for them
+    with quiet("transformers"):  # which tells of missing weights in a table
         model, report = require("transformers", "hf").AutoModelForImageTextToText.from_pretrained(
             name, config=described.config, ignore_mismatched_sizes=True, output_loading_info=True,
             **SDPA, **weights, **common,
@@ -221,17 +221,6 @@ def _load_weights(
     misshapen = {key for key, *_ in report["mismatched_keys"]}
     check_complete(name, model, misshapen.union(report["missing_keys"]))
     return model
-
-
-@contextmanager
-def _without_warnings(name: str) -> Iterator[None]:
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 @contextmanager
@@ -272,7 +261,7 @@ def describe(name: str, common: dict[str, Any]) -> ModelDescription:
     """Open configuration and processor; ``common`` is what ``from_pretrained`` takes."""
     transformers = require("transformers", "hf")
     folder = Path(name)
-    with quiet_hub():
+    with quiet("huggingface_hub"):
         where = {key: value for key, value in common.items() if key != "trust_remote_code"}
         settings, _ = transformers.PreTrainedConfig.get_config_dict(name, **where)
         if internvl.is_original(settings):
@@ -317,9 +306,9 @@ def folder_digest(folder: Path) -> str:
 
 
 @contextmanager
-def quiet_hub() -> Iterator[None]:
-    """Silence the hub's warnings about retries: a failure is reported once, in one line."""
-    logger = logging.getLogger("huggingface_hub")
+def quiet(name: str) -> Iterator[None]:
+    """Silence a library's warnings of what we report ourselves, once, in one line."""
+    logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
