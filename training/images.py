@@ -144,7 +144,7 @@ def _render(job: tuple[str, str]) -> None:
     for number, raw in zip(*parcel(name), strict=True):
         image = Image.open(io.BytesIO(raw)).convert("RGB")
         pixels.append(np.asarray(render(image, style, seed=int(number)) if style else image))
-    part = Path(f"{file}.part.npy")
+    part = Path(f"{file}.{os.getpid()}.npy")  # two processes may want the same images
     np.save(part, np.stack(pixels))
     part.replace(file)
 
