@@ -99,11 +99,11 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
 
 
 def test_what_is_refused_leaves_no_folder(tmp_path: Path, table: Path) -> None:
-    out = tmp_path / "out"
+    out = tmp_path / "new" / "out"
     for model in (("-M", "nonsense=1"), ("--scale", "five")):
         refused(run("score", "-i", table, "-o", out, *model))
-        assert not out.exists()
-    out.mkdir()
+        assert not out.parent.exists()
+    out.mkdir(parents=True)
     refused(run("score", "-i", table, "-o", out, "--scale", "five"))
     assert out.exists()  # it was there before
 

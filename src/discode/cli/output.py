@@ -307,18 +307,19 @@ def check_writable(path: Path) -> None:
 def make_folder(path: Path) -> None:
     """Make a folder of results, or raise before the work begins; left empty, it goes again."""
     _refuse_dash(path)
-    if not path.exists():
-        atexit.register(_remove_empty, path.absolute())
+    whole = path.absolute()
     try:
+        atexit.register(_remove_empty, [x for x in (whole, *whole.parents) if not x.exists()])
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     check_writable(path / "results")
 
 
-def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):  # it has files by now
-        folder.rmdir()
+def _remove_empty(folders: list[Path]) -> None:
+    with suppress(OSError):  # they have files by now
+        for folder in folders:
+            folder.rmdir()
 
 
 def _refuse_dash(path: Path) -> None:
