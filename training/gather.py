@@ -35,6 +35,7 @@ from typing import Any
 from PIL import Image
 
 from discode.backends.embedded.tokenizer import normalise
+from training.sources import MOST
 
 CHARTS = 6000
 STATED = 46_000
@@ -46,8 +47,6 @@ LISTS = (
     ("data/mscoco.csv", 0, 1),
 )
 """Lists of captions: path in a repository, column of the image, column of the caption."""
-MOST = 6
-"""Captions of an image that are used."""
 LEFT_OUT = {"flags", "symbols", "component", "extras-unicode"}  # groups of icons and emoji
 DEV_EVERY = 20
 """Every 20th drawing and chart is for dev."""
@@ -85,8 +84,8 @@ def blobs(repo: Path, wanted: list[str]) -> Iterator[bytes | None]:
 def captions(repo: Path, folder: Path) -> Iterator[tuple[Row, bytes]]:
     """Yield the captioned images with the captions that a repository's lists add."""
     rows = {row["image"]: row for row in _rows(folder / "captions.jsonl")}
-    with gzip.open(folder / "objects.jsonl.gz", "rt", encoding="utf-8") as file:
-        boxed = [row["image"] for row in map(json.loads, file) if row["split"] == "train"]
+    objects = _rows(folder / "objects.jsonl.gz")
+    boxed = [row["image"] for row in objects if row["split"] == "train"]
     images = {int(Path(image).stem): image for image in (*rows, *boxed)}
     for path, place, column in LISTS:
         for text in blobs(repo, [*hashes(repo, path).values()]):
@@ -103,8 +102,10 @@ def captions(repo: Path, folder: Path) -> Iterator[tuple[Row, bytes]]:
     yield from ((row, b"") for row in rows.values() if row["captions"])
 
 
-def _rows(file: Path) -> list[Row]:
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+def _rows(path: Path) -> list[Row]:
+    """Read JSON lines, plain or compressed."""
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+        return list(map(json.loads, file))
 
 
 def coco(repo: Path, captions: Path) -> Iterator[tuple[Row, bytes]]:
@@ -116,11 +117,10 @@ def stated(repo: Path, folder: Path) -> Iterator[tuple[Row, bytes]]:
     """Yield photographs that have no captions, with statements of COCO-QA for captions."""
     captioned = {row["image"] for row in _rows(folder / "captions.jsonl")}
     rows = []
-    with gzip.open(folder / "statements.jsonl.gz", "rt", encoding="utf-8") as file:
-        for row in map(json.loads, file):
-            texts = [item["statement"] for item in row["items"] if item.get("statement")]
-            if texts and row["image"] not in captioned and row["split"] == "train":
-                rows.append({"image": row["image"], "split": "train", "captions": texts[:MOST]})
+    for row in _rows(folder / "statements.jsonl.gz"):
+        texts = [item["statement"] for item in row["items"] if item.get("statement")]
+        if texts and row["image"] not in captioned and row["split"] == "train":
+            rows.append({"image": row["image"], "split": "train", "captions": texts[:MOST]})
     random.Random(0).shuffle(rows)
     yield from _photographs(repo, rows[:STATED])
 

@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training import common, parts
+from training.sources import MOST
 
-MOST = 6
-"""References looked at per image."""
 SAME_WORDS = 0.95
 """Cosine of tf-idf above which two captions say the same."""
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from discode.backends.embedded.tokenizer import normalise
 from training import common, parts, statements
-from training.labels import MOST, References
+from training.labels import References
+from training.sources import MOST
 
 CALIBRATES = 3
 """Every third rated dev image sets the scale; models are chosen by the others."""

@@ -14,6 +14,8 @@ from pathlib import Path
 from discode.backends.embedded.tokenizer import normalise
 
 SPLITS = ("train", "dev", "test")
+MOST = 6
+"""Captions of an image that are used."""
 DRAWN = ("icons", "emoji", "stamps", "charts")
 """Sources of few images with names or titles for captions."""
 

@@ -17,29 +17,20 @@ import torch
 from torch import Tensor
 
 from discode.backends.embedded.tokenizer import Bpe
-from training import (
-    common,
-    evaluate,
-    images,
-    parts,
-    people,
-    questions,
-    sources,
-    statements,
-    writer,
-)
+from training import common, evaluate, images, parts, people, questions, writer
 from training.agreement import expected
 from training.batches import Captions, Sampler, special_tokens
-from training.labels import MOST, References
+from training.labels import References
 from training.model import CaptionJudge
 from training.packing import Special
+from training.sources import DRAWN, MOST
 
 if TYPE_CHECKING:
     from training.train import World
 
 TOGETHER, WRITTEN_TOGETHER = 128, 2048
 """Images at a time that teachers rate, and write captions of."""
-UNWRITTEN = ("stated", *sources.DRAWN)
+UNWRITTEN = ("stated", *DRAWN)
 """Sources whose few captions cannot rate what a machine writes."""
 
 
@@ -48,10 +39,9 @@ def learn_from(sampler: Sampler, names: list[str], world: World) -> None:
     teachers = [evaluate.load(name, world.device) for name in names]
     torch.compiler.set_stance("force_eager")
     torch.backends.cudnn.benchmark = False  # new shapes, a few times each
-    boxes = statements.Boxes()
     temperatures = common.config()["write"]["temperatures"]
     for teacher, temperature in product(teachers, temperatures):
-        add_written(sampler, teacher, temperature, boxes, world)
+        add_written(sampler, teacher, temperature, world)
     world.log(len(sampler.lists.machine_owner), "captions by machines:", world.written[::20_000])
     owner = sampler.lists.machine_owner
     texts = common.load_json("captions.json")["machine"] + world.written
@@ -73,13 +63,7 @@ def learn_from(sampler: Sampler, names: list[str], world: World) -> None:
     torch.compiler.set_stance("default")
 
 
-def add_written(
-    sampler: Sampler,
-    teacher: CaptionJudge,
-    temperature: float,
-    boxes: statements.Boxes,
-    world: World,
-) -> None:
+def add_written(sampler: Sampler, teacher: CaptionJudge, temperature: float, world: World) -> None:
     """Let a teacher write a caption of each photograph."""
     about, settings = common.load_json("images.json"), common.config()["write"]
     tokens = common.load_json("tokenizer.json")["tokens"]
@@ -94,7 +78,7 @@ def add_written(
         numbers = rows.tolist()
         own = [captions[first[i] : first[i + 1]] for i in numbers]
         absent = [
-            boxes.named_absent(about["train"][i], text, said)
+            world.boxes.named_absent(about["train"][i], text, said)
             for i, text, said in zip(numbers, texts, own, strict=True)
         ]
         penalty = torch.tensor(absent, device=world.device) * settings["named_absent"]

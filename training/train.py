@@ -45,8 +45,8 @@ UNTIMED = 3
 class Seen:
     """What is known to be in the training images: things that have a box, words of captions."""
 
-    def __init__(self, labels: Labels) -> None:
-        boxes, words = statements.Boxes(), labels.words[:, :WORDS] > 0
+    def __init__(self, labels: Labels, boxes: statements.Boxes) -> None:
+        words = labels.words[:, :WORDS] > 0
         names = common.load_json("images.json")["train"]
         place = {name: column for column, name in enumerate(boxes.things)}
         boxed = [i for i, name in enumerate(names) if name in boxes.count]
@@ -297,7 +297,8 @@ class World:
         self.photos = Photos(images.styles(), device)
         self.labels = Labels(config["labels"], device)
         self.lists = Lists(config["data"]["caption_tokens"], device)
-        self.seen = Seen(self.labels)
+        self.boxes = statements.Boxes()
+        self.seen = Seen(self.labels, self.boxes)
         self.special = special_tokens(device)
         self.written: list[str] = []  # captions by teachers, as texts
         self.log("labels of", self.labels.images, "images;", len(self.lists.all.ids), "captions")

@@ -35,7 +35,8 @@ from training import (
     writer,
 )
 from training.batches import Captions, Sampler, special_tokens
-from training.labels import MOST, SAME_WORDS, Labels, soft
+from training.labels import SAME_WORDS, Labels, soft
+from training.sources import MOST
 from training.wrong_words import splice
 
 pytestmark = [
@@ -509,8 +510,8 @@ def test_teachers_are_weighed_and_machines_pay_for_what_is_not_there(build: Path
 
 def test_what_is_in_an_image_is_told_from_its_tokens(build: Path) -> None:
     labels = Labels(common.config()["labels"], "cpu")
-    seen = train.Seen(labels)
     boxes = statements.Boxes()
+    seen = train.Seen(labels, boxes)
     names = common.load_json("images.json")["train"]
     texts = common.load_json("captions.json")["train"]
     words = data.TfIdf(texts)
