@@ -17,12 +17,14 @@ import torch
 from training import common
 
 PIECE = 15 << 20
+SMALLEST = 2.0**-14
+"""Below this fp16 has fewer digits: rows would not come back, and the file would keep them in float."""
 
 
 def quantise(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return int8 rows and their scales (rows,) in fp16, w ≈ q·s."""
+    """Return int8 rows and their scales (rows,) in fp16, w ≈ q·s; done again, it gives the same."""
     rows = weight.reshape(len(weight), -1).astype(np.float32)
-    scale = (np.abs(rows).max(axis=1) / 127).clip(1e-7).astype(np.float16)
+    scale = (np.abs(rows).max(axis=1) / 127).clip(SMALLEST).astype(np.float16)
     q = np.round(rows / scale.astype(np.float32)[:, None]).clip(-127, 127).astype(np.int8)
     return q.reshape(weight.shape), scale
 
