@@ -18,7 +18,7 @@ from training import common
 
 PIECE = 15 << 20
 SMALLEST = 2.0**-14
-"""Below this fp16 has fewer digits: rows would not come back, and the file would keep them in float."""
+"""Below this fp16 has fewer digits: rows would not come back, and would stay float in the file."""
 
 
 def quantise(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -127,6 +127,10 @@ def test_what_cannot_be_run(folder: Path, tmp_path_factory: pytest.TempPathFacto
     for spec, place in (("raters", "KEY=VALUE"), ("rater=x", "raters"), ("scale=5-1", "scale=5-1")):
         refused(run(*common[:2], "-b", f"custom:{spec}", *common[4:], "-m", "raw"), place)
     refused(run(*common, "-m", "raw", "--ties", "maybe"), "wrong")
+    done = run(*common, "-m", "raw", "-m", "discode", "--model", folder)  # a folder, but no model
+    assert done.returncode == 2
+    (told,) = [line for line in done.stderr.splitlines() if str(folder) in line]  # once for both
+    assert told.startswith("raw, discode: ")
     refused(run("bench", "table", folder / "no.json"), "no such run")
     refused(run("bench", "table", folder / "ratings.jsonl"), "JSON")
     refused(run("bench", "run", "--benchmark", "flickr8k-expert", "--data", folder, "-m", "raw"),

@@ -364,9 +364,12 @@ def _report(
             output.note(signature, "dim")
             for reason in [*failures.values()][:1]:
                 output.note(f"  such as: {reason}", "red")
+    alike: dict[tuple[str, ...], list[str]] = {}  # what keeps one metric from running may keep all
     for (label, why), names in problems.items():
-        everywhere = len(names) == len(logs)
-        output.note(f"{'' if everywhere else ', '.join(names) + ': '}{label}: {why}", "red")
+        where = () if len(names) == len(logs) else (", ".join(names),)
+        alike.setdefault((*where, why), []).append(label)
+    for (*where, why), those in alike.items():
+        output.note(": ".join([*where, ", ".join(those), why]), "red")
     if stopped:
         output.note(stopped, "red")
         raise typer.Exit(1)
