@@ -364,12 +364,12 @@ def _report(
             output.note(signature, "dim")
             for reason in [*failures.values()][:1]:
                 output.note(f"  such as: {reason}", "red")
-    alike: dict[tuple[str, ...], list[str]] = {}  # what keeps one metric from running may keep all
+    alike: dict[tuple[str, str], list[str]] = {}  # what keeps one metric from running may keep all
     for (label, why), names in problems.items():
-        where = () if len(names) == len(logs) else (", ".join(names),)
-        alike.setdefault((*where, why), []).append(label)
-    for (*where, why), those in alike.items():
-        output.note(": ".join([*where, ", ".join(those), why]), "red")
+        where = "" if len(names) == len(logs) else f"{', '.join(names)}: "
+        alike.setdefault((where, why), []).append(label)
+    for (where, why), those in alike.items():
+        output.note(f"{where}{', '.join(those)}: {why}", "red")
     if stopped:
         output.note(stopped, "red")
         raise typer.Exit(1)
