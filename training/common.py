@@ -42,11 +42,19 @@ def for_run(every: dict[str, Any], run: str) -> dict[str, Any]:
     >>> base = {"optim": {"ema": 0.9, "warmup": 5}, "runs": {"a": {"seed": 1, "optim": {"ema": 0}}}}
     >>> for_run(base, "a")
     {'optim': {'ema': 0, 'warmup': 5}, 'run': {'seed': 1}}
+
+    A run may be like another but for what it says itself:
+
+    >>> base["runs"]["b"] = {"like": "a", "seed": 2}
+    >>> for_run(base, "b")
+    {'optim': {'ema': 0, 'warmup': 5}, 'run': {'seed': 2}}
     """
     merged = {name: value for name, value in every.items() if name != "runs"} | {"run": {}}
     if run and run not in every["runs"]:
         raise SystemExit(f"no run {run!r} in config.toml; there are {', '.join(every['runs'])}")
-    for name, value in every["runs"].get(run, {}).items():
+    own = dict(every["runs"].get(run, {}))
+    own = every["runs"].get(own.pop("like", ""), {}) | own
+    for name, value in own.items():
         if name in merged:
             merged[name] = merged[name] | value
         else:

@@ -132,7 +132,8 @@ def _photographs(repo: Path, rows: list[Row]) -> Iterator[tuple[Row, bytes]]:
             yield row, file
 
 
-def _split(number: int) -> str:
+def split_of(number: int) -> str:
+    """Return the split of the drawing or chart with that number."""
     return "dev" if number % DEV_EVERY == 0 else "train"
 
 
@@ -192,7 +193,7 @@ def _drawing(name: str, number: int, captions: list[str], file: bytes) -> tuple[
     page.alpha_composite(drawing, ((256 - drawing.width) // 2, (256 - drawing.height) // 2))
     buffer = io.BytesIO()
     page.convert("RGB").save(buffer, "PNG")
-    return {"image": name, "split": _split(number), "captions": captions}, buffer.getvalue()
+    return {"image": name, "split": split_of(number), "captions": captions}, buffer.getvalue()
 
 
 def charts(repo: Path) -> Iterator[tuple[Row, bytes]]:
@@ -208,7 +209,7 @@ def charts(repo: Path) -> Iterator[tuple[Row, bytes]]:
             continue
         title = text.decode("utf-8", errors="replace").strip()
         captions = [title, f"a chart showing the {title[:1].lower()}{title[1:]}"]
-        about = {"image": f"{number}.png", "split": _split(number), "captions": captions}
+        about = {"image": f"{number}.png", "split": split_of(number), "captions": captions}
         yield about, file
 
 

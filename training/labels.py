@@ -21,6 +21,8 @@ from training.sources import MOST
 
 SAME_WORDS = 0.95
 """Cosine of tf-idf above which two captions say the same."""
+UNALIKE = ("plots",)
+"""Sources whose captions sound alike and mean different things: none is held against another's."""
 
 
 class References:
@@ -41,6 +43,9 @@ class References:
         self.count = self.first.diff()
         self.images = len(self.count)
         self.owner = torch.repeat_interleave(torch.arange(self.images, device=device), self.count)
+        about = common.load_json("images.json")
+        unalike = [about["sources"][i] in UNALIKE for i in about[f"{split}_source"]]
+        self.unalike = torch.tensor(unalike, device=device)  # (images,)
 
     def _of(self, images: Tensor, limit: int) -> tuple[Tensor, Tensor]:
         """Return reference numbers (B, 6) and which of them are real."""
@@ -101,6 +106,7 @@ class References:
         for start in range(0, self.images, block):
             images = torch.arange(start, min(start + block, self.images), device=self.device)
             s = self.table(images, every).masked_fill_(owner == images[:, None], -1)
+            s.masked_fill_(self.unalike[images, None] & self.unalike[owner], -1)
             result[start : start + block] = every * s.topk(ranks, dim=1).indices.int()
         return result
 
@@ -114,6 +120,9 @@ class References:
         for rows in torch.split(torch.arange(len(self.owner), device=self.device), block):
             s = self.words[rows] @ self.words[pool].T
             s.masked_fill_((s > SAME_WORDS) | (self.owner[rows, None] == self.owner[pool]), -1)
+            s.masked_fill_(
+                self.unalike[self.owner[rows], None] & self.unalike[self.owner[pool]], -1
+            )
             result.append(pool[s.topk(min(ranks, len(pool)), dim=1).indices])
         return torch.cat(result)
 

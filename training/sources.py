@@ -2,7 +2,8 @@
 
 A folder is Flickr8k as published (``images/``, ``Flickr8k.token.txt``, the split lists), or holds a
 ``captions.jsonl`` with one image per line: {"image": path, "split": "train" or "dev",
-"captions": [...]}. A source goes by its folder's name; ``config.toml`` gives shares by that name.
+"captions": [...]}, perhaps with "wrong" ones, too. A source goes by its folder's name;
+``config.toml`` gives shares by that name.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from discode.backends.embedded.tokenizer import normalise
 SPLITS = ("train", "dev", "test")
 MOST = 6
 """Captions of an image that are used."""
-DRAWN = ("icons", "emoji", "stamps", "charts")
+DRAWN = ("icons", "emoji", "stamps", "charts", "plots")
 """Sources of few images with names or titles for captions."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """An image and its normalised captions."""
+    """An image, its normalised captions, and some that are known to be wrong."""
 
     path: Path
     captions: tuple[str, ...]
+    wrong: tuple[str, ...] = ()
 
 
 def flickr8k_captions(folder: Path) -> dict[str, list[str]]:
@@ -56,7 +58,8 @@ def _listed(folder: Path) -> dict[str, list[Item]]:
         row = json.loads(line)
         texts = dict.fromkeys(text for text in map(normalise, row["captions"]) if text)
         if texts:
-            items[row["split"]].append(Item(folder / row["image"], tuple(texts)))
+            wrong = tuple(map(normalise, row.get("wrong", ())))
+            items[row["split"]].append(Item(folder / row["image"], tuple(texts), wrong))
     return items
 
 

@@ -3,7 +3,8 @@
 COCO's boxes tell what is there, how often, and what is not: "there is a dog", "three cups", "no
 bus", true and false, with false things drawn from those that often stand beside the true ones.
 COCO-QA's statements have their answers swapped, V-COCO says what people do and what nobody does.
-Shortened copies of a caption rate below it: so being specific pays. Empty phrases rate low.
+Shortened copies of a caption, and those that say "animal" for "dog", rate below it: so being
+specific pays. Empty phrases rate low.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ EMPTY = (
     "an image of a place",
     "some kind of picture",
 )
-ABSENT, TRUE_LOW, TRUE_HIGH, VAGUE = 0.6, 5.5, 8.0, 1.2
+ABSENT, TRUE_LOW, TRUE_HIGH, VAGUE, WRONG = 0.6, 5.5, 8.0, 1.2, 2.0
 WRONG_COUNT = (4.3, 2.6)  # by one, by two
 SWAPPED = {"object": 2.2, "color": 3.2, "number": 3.6, "location": 3.0}
 STATED = 7.6
@@ -118,6 +119,28 @@ DOING = ("a person is {}", "someone is {}", "a person {}")
 LINKS = frozenset(
     "with in on at near by next while over under beside behind from through along against".split()
 )
+BROADER = {
+    word: broad
+    for broad, words in {
+        "person": "man woman boy girl child lady guy skier surfer skateboarder snowboarder skater",
+        "people": "men women boys girls children kids skiers surfers",
+        "animal": "dog cat horse cow sheep elephant bear zebra giraffe goat puppy kitten rabbit",
+        "animals": "dogs cats horses cows elephants bears zebras giraffes goats puppies kittens",
+        "vehicle": "car truck bus motorcycle van taxi train suv",
+        "vehicles": "cars trucks buses motorcycles trains",
+        "food": "pizza sandwich cake pasta salad soup burger broccoli rice meat",
+        "fruit": "apple banana orange strawberry apples bananas oranges strawberries",
+        "drink": "coffee tea beer wine juice soda",
+        "device": "laptop computer phone cellphone keyboard tv",
+        "building": "house church tower hotel skyscraper barn",
+        "toy": "doll teddy frisbee kite",
+        "plant": "tree bush",
+    }.items()
+    for word in words.split()
+}
+"""What else may be said of a thing: less, and true."""
+VAGUER = 1.2
+"""Points that it costs to say it."""
 SMALL_WORDS = frozenset(w for name in ("colour", "number", "how") for w in WORDS[name])
 
 
@@ -143,7 +166,7 @@ def plural(name: str) -> str:
 
 def a(name: str) -> str:
     """Return one of a thing, with its article."""
-    if name in ("skis", "scissors", "broccoli"):
+    if name in ("skis", "scissors", "broccoli", "food", "fruit"):
         return name
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
@@ -293,6 +316,23 @@ def shortened(caption: str, rng: random.Random) -> tuple[str, float] | None:
     return None
 
 
+def broader(caption: str, rng: random.Random) -> str | None:
+    """Return a caption that says less of a thing, or None where it names none that is listed.
+
+    >>> broader("a brown dog on a rug", random.Random(0))
+    'a brown animal on a rug'
+    """
+    words = caption.split()
+    known = [i for i, word in enumerate(words) if word in BROADER]
+    if not known:
+        return None
+    place = rng.choice(known)
+    words[place] = BROADER[words[place]]
+    if place and words[place - 1] in ("a", "an"):
+        words[place - 1 : place + 1] = a(words[place]).split()
+    return " ".join(words)
+
+
 def specificity(caption: str) -> float:
     """Return an own caption's rating: 8 for a few words, up to 9.5 for many."""
     told = sum(1 for word in caption.split() if len(word) > 3 or word in SMALL_WORDS)
@@ -333,9 +373,12 @@ def make(items: Sequence[Item], seed: int) -> list[list[Statement]]:
         if name in verbs:
             made |= dict(of_verbs(verbs[name], rng))
         for caption in rng.sample(item.captions, min(3, len(item.captions))):
-            short = shortened(caption, rng)
-            if short and short[0] not in item.captions:
-                made[short[0]] = specificity(caption) - short[1]
+            short, points = shortened(caption, rng) or (caption, 0.0)
+            if (broad := broader(short, rng)) and rng.random() < 0.5:
+                short, points = broad, points + VAGUER
+            if short not in item.captions:
+                made[short] = specificity(caption) - points
+        made |= dict.fromkeys(item.wrong, WRONG)
         if rng.random() < 0.2:
             made[rng.choice(EMPTY)] = VAGUE
         rows = list(made.items())

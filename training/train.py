@@ -308,9 +308,22 @@ class World:
         print(f"[{time.time() - self._began:6.1f}]", *words, flush=True)
 
 
+def prepare(world: World, name: str, *, styles: bool = False) -> Sampler:
+    """Wait for the images, and let a run's teachers speak; return what is drawn from."""
+    config = common.config(name)
+    sampler = Sampler(config, world.labels, world.lists)
+    world.photos.wait(styles=styles)
+    sampler.arrived(world.photos.ready)
+    if teachers := config["run"].get("teachers"):
+        torch.manual_seed(config["run"]["seed"])  # what teachers write is drawn
+        learn_from(sampler, teachers, world)
+    return sampler
+
+
 def train(
     world: World,
     name: str,
+    sampler: Sampler,
     minutes: float | None = None,
     steps: int | None = None,
     end: float | None = None,
@@ -318,12 +331,6 @@ def train(
     """Train a run and save it: for so many minutes or steps, or until a time (as time.time())."""
     config, device, photos = common.config(name), world.device, world.photos
     optim, augment, seed = config["optim"], config["augment"], config["run"]["seed"]
-    sampler = Sampler(config, world.labels, world.lists)
-    photos.wait(styles=steps is not None)
-    sampler.arrived(photos.ready)
-    if teachers := config["run"].get("teachers"):
-        torch.manual_seed(seed)  # what teachers write is drawn
-        learn_from(sampler, teachers, world)
     pupil = Pupil(name, config, world.seen.there.shape[1], device)
     size = sum(p.numel() for p in pupil.model.parameters())
     world.log(f"{name}: {size / 1e6:.1f} M parameters, {int(photos.ready.sum())} images so far")
@@ -392,7 +399,8 @@ def main() -> None:
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     world = World(common.config(args.run), device)
-    train(world, args.run, args.minutes, args.steps)
+    sampler = prepare(world, args.run, styles=args.steps is not None)
+    train(world, args.run, sampler, args.minutes, args.steps)
     torch.compiler.set_stance("force_eager")  # what follows has many shapes
     measure(world, args.run)
 

@@ -23,10 +23,13 @@ from training import (
     evaluate,
     export,
     images,
+    labels,
     mix,
     packing,
     people,
+    plots,
     quantise,
+    sources,
     statements,
     stretch,
     teachers,
@@ -452,6 +455,40 @@ def test_a_shorter_caption_is_a_little_worse() -> None:
     assert statements.specificity(caption) > statements.specificity("a dog")
 
 
+def test_a_broader_word_says_less() -> None:
+    caption = "a dog and a cat on a red couch"
+    found = {statements.broader(caption, random.Random(seed)) for seed in range(20)}
+    assert found == {"an animal and a cat on a red couch", "a dog and an animal on a red couch"}
+    assert statements.broader("a red couch", random.Random(0)) is None
+
+
+def test_charts_are_drawn_with_right_and_wrong_captions(
+    training_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command(monkeypatch, plots.main, tmp_path / "plots", 30)
+    items = sources.read(tmp_path / "plots")
+    assert [len(items[split]) for split in ("train", "dev", "test")] == [28, 2, 0]
+    for item, made in zip(items["train"], statements.make(items["train"], seed=0), strict=True):
+        with Image.open(item.path) as image:
+            colours = image.convert("RGB").getcolors(1 << 20)
+        assert colours is not None
+        assert len(colours) > 2  # more than axes on paper
+        assert not set(item.captions) & set(item.wrong)
+        assert {dict(made)[text] for text in item.wrong} == {statements.WRONG}
+
+
+def test_captions_that_only_sound_alike_are_not_held_against_each_other(
+    training_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = common.load_json("images.json")
+    monkeypatch.setattr(labels, "UNALIKE", (about["sources"][1],))
+    made = Labels(common.config()["labels"], "cpu")
+    source = torch.tensor(about["train_source"])
+    assert (source[made.owner[made.hard[source == 1][:, :5].long()]] == 0).all()
+    near = source[made.owner[made.near[source[made.owner] == 1][:, :5]]]
+    assert (near == 0).all()
+
+
 def test_what_a_model_writes_costs_what_the_captioning_loss_says(
     build: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -544,7 +581,8 @@ def test_teachers_are_asked_once_when_the_photographs_have_come(
     settings = common.settings()
     settings["runs"]["late"] = settings["runs"]["pupil"]
     monkeypatch.setattr(common, "settings", lambda: settings)
-    train.train(train.World(common.config("late"), "cpu"), "late", steps=1)
+    world = train.World(common.config("late"), "cpu")
+    train.train(world, "late", train.prepare(world, "late", styles=True), steps=1)
     assert asked == [(["former"], True)]
 
 
@@ -559,11 +597,11 @@ def test_a_stretch_that_is_late_ends_and_makes_what_was_not_brought(
     monkeypatch.setattr(evaluate, "dev", lambda *_: {})
     monkeypatch.setattr(evaluate, "test", lambda *_: None)
     asked = common.load_json("questions.json")
-    command(monkeypatch, stretch.main, "deep", 0, 0)
+    command(monkeypatch, stretch.main, "pupil,second", 0, 0)
     assert np.array_equal(np.load(common.BUILD / "train_meaning.npz")["q"], before)
     kinds = common.load_json("questions.json")["kind"]
     assert set(kinds) - set(asked["kind"]) <= {"machine: likeliest", "machine: drawn"}
-    weights = [torch.load(common.BUILD / f"{name}.pt") for name in ("former", "deep_0")]
+    weights = [torch.load(common.BUILD / f"{name}.pt") for name in ("former", "second_0")]
     assert all(
         torch.equal(value, weights[1]["weights"][n]) for n, value in weights[0]["weights"].items()
     )

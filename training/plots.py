@@ -1,0 +1,114 @@
+"""Draw charts whose content is known: python -m training.plots FOLDER [COUNT]
+
+Charts of public repositories come with titles, which a small image does not show. Of these it is
+known what can be seen: the kind, the colour, how many bars, lines or slices; and captions that get
+one of them wrong are listed beside those that are right ("wrong" in ``captions.jsonl``).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from training.gather import split_of
+
+COLOURS = {
+    "blue": ("tab:blue", "steelblue", "royalblue", "navy"),
+    "red": ("tab:red", "firebrick", "crimson", "red"),
+    "green": ("tab:green", "seagreen", "limegreen"),
+    "orange": ("tab:orange", "darkorange"),
+    "purple": ("tab:purple", "rebeccapurple"),
+    "gray": ("gray", "slategray"),
+    "yellow": ("gold", "khaki"),
+    "pink": ("hotpink", "tab:pink"),
+}
+KINDS = {"bar": "bars", "line": "lines", "pie": "slices", "scatter": "dots"}
+NUMBERS = ("", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+WHAT = (
+    "sales users passengers rainfall temperature income births students accidents members "
+    "exports downloads customers prices profits votes tickets patients readers"
+).split()
+PER = "month year week day country city region age".split()
+
+
+def _one(rng: random.Random) -> dict[str, Any]:
+    """Return what a chart shows, and its captions, right and wrong."""
+    kind = rng.choice(list(KINDS))
+    colour, other = rng.sample(list(COLOURS), 2)
+    n = rng.randint(1, 3) if kind == "line" else rng.randint(3, 8)
+    what, per = rng.choice(WHAT), rng.choice(PER)
+    marks, title = KINDS[kind], f"{what} per {per}"
+    chart = {"scatter": "scatter plot"}.get(kind, f"{kind} chart")
+    false = rng.choice([k for k in KINDS if k != kind])
+    wrong_chart = {"scatter": "scatter plot"}.get(false, f"{false} chart")
+    right = [f"a {chart} of {title}", f"a {chart}"]
+    wrong = [f"a {wrong_chart} of {title}", f"a {wrong_chart}", f"a chart with {KINDS[false]}"]
+    if kind == "pie":
+        right.append(f"a pie chart with {NUMBERS[n]} slices")
+        wrong.append(f"a pie chart with {NUMBERS[n + rng.choice((-2, -1, 1))]} slices")
+    else:
+        several = marks if n > 1 else marks.removesuffix("s")
+        right.append(f"a chart with {'a ' if n == 1 else ''}{colour} {several}")
+        wrong.append(f"a chart with {'a ' if n == 1 else ''}{other} {several}")
+        wrong.append(f"a chart with {colour} {KINDS[false]}")
+        if kind != "scatter":
+            right.append(f"a chart with {NUMBERS[n]} {colour} {several}")
+            more = NUMBERS[n + rng.choice((1, 2) if n < 3 else (-2, -1, 1))]
+            wrong.append(f"a chart with {more} {colour} {marks}")
+    return {"kind": kind, "colour": colour, "n": n, "title": title, "right": right, "wrong": wrong}
+
+
+def draw(about: dict[str, Any], rng: random.Random, file: Path) -> None:
+    """Draw a chart, in one of many looks."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(rng.uniform(4, 6), rng.uniform(3, 4.5)), dpi=60)
+    axes = figure.add_subplot()
+    kind, n, colours = about["kind"], about["n"], COLOURS[about["colour"]]
+    colour, values = rng.choice(colours), [rng.uniform(2, 10) for _ in range(about["n"])]
+    if kind == "bar" and rng.random() < 0.25:
+        axes.barh(range(n), values, color=colour, height=rng.uniform(0.5, 0.9))
+    elif kind == "bar":
+        axes.bar(range(n), values, color=colour, width=rng.uniform(0.5, 0.9))
+    elif kind == "line":
+        for _ in range(n):
+            heights = [rng.uniform(2, 10) for _ in range(12)]
+            marker = rng.choice((None, "o"))
+            axes.plot(heights, color=colour, linewidth=rng.uniform(1, 3), marker=marker)
+    elif kind == "pie":
+        shades = rng.sample([shade for shades in COLOURS.values() for shade in shades], n)
+        axes.pie(values, colors=shades, startangle=rng.uniform(0, 360))
+    else:
+        many = rng.randint(15, 80)
+        dots = [[rng.gauss(5, 2) for _ in range(many)] for _ in "xy"]
+        axes.scatter(*dots, color=colour, s=rng.uniform(8, 40))
+    if rng.random() < 0.8:
+        axes.set_title(about["title"].capitalize())
+    if kind != "pie" and rng.random() < 0.4:
+        axes.grid(alpha=0.4)
+    if kind != "pie" and rng.random() < 0.4:
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, facecolor=rng.choice(("white", "white", "whitesmoke", "ivory")))
+
+
+def main() -> None:
+    """Write a folder of charts."""
+    if len(sys.argv) not in (2, 3):
+        raise SystemExit(__doc__)
+    folder, count = Path(sys.argv[1]), int([*sys.argv, 2000][2])
+    folder.mkdir(parents=True, exist_ok=True)
+    rng, lines = random.Random(0), []
+    for number in range(count):
+        about, name = _one(rng), f"{number:04}.png"
+        draw(about, rng, folder / name)
+        row = {"image": name, "split": split_of(number)}
+        lines.append(json.dumps({**row, "captions": about["right"], "wrong": about["wrong"]}))
+    (folder / "captions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"plots: {len(lines)} images")
+
+
+if __name__ == "__main__":
+    main()
