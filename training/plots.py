@@ -26,6 +26,7 @@ COLOURS = {
     "pink": ("hotpink", "tab:pink"),
 }
 KINDS = {"bar": "bars", "line": "lines", "pie": "slices", "scatter": "dots"}
+COUNT = "2000"
 NUMBERS = ("", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 WHAT = (
     "sales users passengers rainfall temperature income births students accidents members "
@@ -83,8 +84,8 @@ def draw(about: dict[str, Any], rng: random.Random, file: Path) -> None:
         axes.pie(values, colors=shades, startangle=rng.uniform(0, 360))
     else:
         many = rng.randint(15, 80)
-        dots = [[rng.gauss(5, 2) for _ in range(many)] for _ in "xy"]
-        axes.scatter(*dots, color=colour, s=rng.uniform(8, 40))
+        across, up = ([rng.gauss(5, 2) for _ in range(many)] for _ in "xy")
+        axes.scatter(across, up, color=colour, s=rng.uniform(8, 40))
     if rng.random() < 0.8:
         axes.set_title(about["title"].capitalize())
     if kind != "pie" and rng.random() < 0.4:
@@ -98,7 +99,7 @@ def main() -> None:
     """Write a folder of charts."""
     if len(sys.argv) not in (2, 3):
         raise SystemExit(__doc__)
-    folder, count = Path(sys.argv[1]), int([*sys.argv, 2000][2])
+    folder, count = Path(sys.argv[1]), int([*sys.argv, COUNT][2])
     folder.mkdir(parents=True, exist_ok=True)
     rng, lines = random.Random(0), []
     for number in range(count):
