@@ -143,7 +143,7 @@ class Judge:
         >>> from discode.images import demo_path
         >>> (explanation,) = load().explain(demo_path() / "cat.jpg", "a cat on a snowboard")
         >>> str(explanation)
-        'a cat on a [snowboard -0.27]'
+        'a cat on a [snowboard -0.36]'
         """
         return self.explain_pairs(pair_up(images, captions, references), threshold)
 
