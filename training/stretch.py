@@ -1,10 +1,11 @@
 """One stretch on a machine with a GPU: python -m training.stretch RUN[,RUN ...] END [SHARE ...]
 
 Everything after ``training.data``, in one process: the runs are trained one after the other, each
-for as long, until END (in seconds since 1970: date +%s). They share what teachers said to the
-first. Then the last and its mixes with what it started from are measured, RUN_50 for a SHARE of
-0.5. Parcels of images may arrive until it trains, ``python -m training.images`` decodes and renders
-them beside it; weights are saved as it goes. build/judged holds Flickr8k's text files.
+for as long, until END (in seconds since 1970: date +%s), on batches like the first one's and with
+what its teachers said. Then the last and its mixes with what it started from are measured, RUN_50
+for a SHARE of 0.5. Parcels of images may arrive until it trains, ``python -m training.images``
+decodes and renders them beside it; weights are saved as it goes. build/judged holds Flickr8k's text
+files.
 """
 
 from __future__ import annotations
