@@ -1,4 +1,4 @@
-"""Make the artefact: python -m training.export RUN FILE
+"""Make the artefact: python -m training.export RUN FILE VERSION
 
 Reads the int8 weights RUN.w0, RUN.w1, ... of the build folder and writes one ONNX file: an image
 and its N captions go in, log-probabilities and hidden states come out. Weights are stored once, in
@@ -268,5 +268,7 @@ def export(model: CaptionJudge, special: Special, path: Path, version: str) -> N
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        raise SystemExit(__doc__)
     torch.set_grad_enabled(False)
-    export(load(sys.argv[1]), special_tokens("cpu"), Path(sys.argv[2]), version="3")
+    export(load(sys.argv[1]), special_tokens("cpu"), Path(sys.argv[2]), sys.argv[3])

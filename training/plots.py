@@ -7,9 +7,9 @@ one of them wrong are listed beside those that are right ("wrong" in ``captions.
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ COLOURS = {
     "pink": ("hotpink", "tab:pink"),
 }
 KINDS = {"bar": "bars", "line": "lines", "pie": "slices", "scatter": "dots"}
-COUNT = "2000"
 NUMBERS = ("", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 WHAT = (
     "sales users passengers rainfall temperature income births students accidents members "
@@ -97,9 +96,13 @@ def draw(about: dict[str, Any], rng: random.Random, file: Path) -> None:
 
 def main() -> None:
     """Write a folder of charts."""
-    if len(sys.argv) not in (2, 3):
-        raise SystemExit(__doc__)
-    folder, count = Path(sys.argv[1]), int([*sys.argv, COUNT][2])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("count", type=int, nargs="?", default=2000)
+    args = parser.parse_args()
+    folder, count = args.folder, args.count
+    if count < 1 or folder.is_file():
+        parser.error("give a folder, and how many charts to draw, at least one")
     folder.mkdir(parents=True, exist_ok=True)
     rng, lines = random.Random(0), []
     for number in range(count):

@@ -23,19 +23,22 @@ def main() -> None:
     """Run the stretch."""
     if len(sys.argv) < 3:
         raise SystemExit(__doc__)
-    runs, end, *shares = sys.argv[1:]
-    first, *later = runs.split(",")
+    first, *later = sys.argv[1].split(",")
+    start = [common.config(run)["run"].get("start", [run]) for run in (first, *later)][-1]
+    end, *shares = map(float, sys.argv[2:])  # what is wrong is told before anything is trained
+    if not (common.BUILD / "judged").is_dir():
+        raise SystemExit(f"{common.BUILD / 'judged'} is missing: put Flickr8k's text files there")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     world = World(common.config(first), device)
     sampler = prepare(world, first)
     for left, run in zip(range(len(later) + 1, 0, -1), (first, *later), strict=True):
         now = time.time()
-        train(world, run, sampler, end=now + (float(end) - now) / left)
+        train(world, run, sampler, end=now + (end - now) / left)
     torch.compiler.set_stance("force_eager")  # what follows has many shapes
     if not questions.complete():
         questions.add(teachers.questions_of(evaluate.load("former", device), world.special))
-    names, start = [run], common.config(run)["run"].get("start", [run])
-    for share in map(float, shares):
+    names = [run]
+    for share in shares:
         names.append(f"{run}_{100 * share:.0f}")
         mix.write(names[-1], [*start, run], [(1 - share) / len(start) for _ in start] + [share])
     for name in names:

@@ -28,15 +28,11 @@ def test_the_numbers_are_those_of_the_model_card() -> None:
     assert SHA256 in CARD
     assert round(sum(card_row("mean own")) / 2, 2) == OWN
     assert round(sum(card_row("mean random")) / 2, 2) == RANDOM
-    unnoticed = re.search(
-        r"wrong colour goes unnoticed in (every \w+) caption, one wrong number in (every \w+),",
-        " ".join(CARD.split()),
-    )
-    assert unnoticed
-    assert f"{unnoticed[1]} wrong colour and {unnoticed[2]} wrong number" in EMBEDDED
-    assert unnoticed.groups() == ("every tenth", "every eighth")
-    for name, one_in in ("colour", 10), ("number", 8):
-        assert 100 - sum(card_row(name)) / 2 == pytest.approx(100 / one_in, abs=1)
+    said = "one wrong colour or number goes unnoticed in every eighth caption"
+    assert said in " ".join(CARD.split())
+    assert "every eighth wrong colour or number escapes it" in EMBEDDED
+    for name in ("colour", "number"):
+        assert 100 - sum(card_row(name)) / 2 == pytest.approx(100 / 8, abs=1)
     low, high = sorted(card_row("own above 0.8"))
     assert f"({low:.0f} to {high:.0f} % of them are above 0.8)" in EMBEDDED
     assert f"average {OWN}" in EMBEDDED
