@@ -53,7 +53,8 @@ def for_run(every: dict[str, Any], run: str) -> dict[str, Any]:
     if run and run not in every["runs"]:
         raise SystemExit(f"no run {run!r} in config.toml; there are {', '.join(every['runs'])}")
     own = dict(every["runs"].get(run, {}))
-    own = every["runs"].get(own.pop("like", ""), {}) | own
+    if "like" in own:
+        own = every["runs"][own.pop("like")] | own
     for name, value in own.items():
         if name in merged:
             merged[name] = merged[name] | value

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from training.gather import split_of
+from training.statements import NUMBERS
 
 COLOURS = {
     "blue": ("tab:blue", "steelblue", "royalblue", "navy"),
@@ -25,8 +26,7 @@ COLOURS = {
     "yellow": ("gold", "khaki"),
     "pink": ("hotpink", "tab:pink"),
 }
-KINDS = {"bar": "bars", "line": "lines", "pie": "slices", "scatter": "dots"}
-NUMBERS = ("", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+KINDS = {"bar chart": "bars", "line chart": "lines", "pie chart": "slices", "scatter plot": "dots"}
 WHAT = (
     "sales users passengers rainfall temperature income births students accidents members "
     "exports downloads customers prices profits votes tickets patients readers"
@@ -36,17 +36,15 @@ PER = "month year week day country city region age".split()
 
 def _one(rng: random.Random) -> dict[str, Any]:
     """Return what a chart shows, and its captions, right and wrong."""
-    kind = rng.choice(list(KINDS))
+    chart = rng.choice(list(KINDS))
     colour, other = rng.sample(list(COLOURS), 2)
-    n = rng.randint(1, 3) if kind == "line" else rng.randint(3, 8)
+    n = rng.randint(1, 3) if chart == "line chart" else rng.randint(3, 8)
     what, per = rng.choice(WHAT), rng.choice(PER)
-    marks, title = KINDS[kind], f"{what} per {per}"
-    chart = {"scatter": "scatter plot"}.get(kind, f"{kind} chart")
-    false = rng.choice([k for k in KINDS if k != kind])
-    wrong_chart = {"scatter": "scatter plot"}.get(false, f"{false} chart")
+    marks, title = KINDS[chart], f"{what} per {per}"
+    false = rng.choice([other for other in KINDS if other != chart])
     right = [f"a {chart} of {title}", f"a {chart}"]
-    wrong = [f"a {wrong_chart} of {title}", f"a {wrong_chart}", f"a chart with {KINDS[false]}"]
-    if kind == "pie":
+    wrong = [f"a {false} of {title}", f"a {false}", f"a chart with {KINDS[false]}"]
+    if chart == "pie chart":
         right.append(f"a pie chart with {NUMBERS[n]} slices")
         wrong.append(f"a pie chart with {NUMBERS[n + rng.choice((-2, -1, 1))]} slices")
     else:
@@ -54,11 +52,18 @@ def _one(rng: random.Random) -> dict[str, Any]:
         right.append(f"a chart with {'a ' if n == 1 else ''}{colour} {several}")
         wrong.append(f"a chart with {'a ' if n == 1 else ''}{other} {several}")
         wrong.append(f"a chart with {colour} {KINDS[false]}")
-        if kind != "scatter":
+        if chart != "scatter plot":
             right.append(f"a chart with {NUMBERS[n]} {colour} {several}")
             more = NUMBERS[n + rng.choice((1, 2) if n < 3 else (-2, -1, 1))]
             wrong.append(f"a chart with {more} {colour} {marks}")
-    return {"kind": kind, "colour": colour, "n": n, "title": title, "right": right, "wrong": wrong}
+    return {
+        "chart": chart,
+        "colour": colour,
+        "n": n,
+        "title": title,
+        "right": right,
+        "wrong": wrong,
+    }
 
 
 def draw(about: dict[str, Any], rng: random.Random, file: Path) -> None:
@@ -67,18 +72,18 @@ def draw(about: dict[str, Any], rng: random.Random, file: Path) -> None:
 
     figure = Figure(figsize=(rng.uniform(4, 6), rng.uniform(3, 4.5)), dpi=60)
     axes = figure.add_subplot()
-    kind, n, colours = about["kind"], about["n"], COLOURS[about["colour"]]
-    colour, values = rng.choice(colours), [rng.uniform(2, 10) for _ in range(about["n"])]
-    if kind == "bar" and rng.random() < 0.25:
+    chart, n, colours = about["chart"], about["n"], COLOURS[about["colour"]]
+    colour, values = rng.choice(colours), [rng.uniform(2, 10) for _ in range(n)]
+    if chart == "bar chart" and rng.random() < 0.25:
         axes.barh(range(n), values, color=colour, height=rng.uniform(0.5, 0.9))
-    elif kind == "bar":
+    elif chart == "bar chart":
         axes.bar(range(n), values, color=colour, width=rng.uniform(0.5, 0.9))
-    elif kind == "line":
+    elif chart == "line chart":
         for _ in range(n):
             heights = [rng.uniform(2, 10) for _ in range(12)]
             marker = rng.choice((None, "o"))
             axes.plot(heights, color=colour, linewidth=rng.uniform(1, 3), marker=marker)
-    elif kind == "pie":
+    elif chart == "pie chart":
         shades = rng.sample([shade for shades in COLOURS.values() for shade in shades], n)
         axes.pie(values, colors=shades, startangle=rng.uniform(0, 360))
     else:
@@ -87,9 +92,9 @@ def draw(about: dict[str, Any], rng: random.Random, file: Path) -> None:
         axes.scatter(across, up, color=colour, s=rng.uniform(8, 40))
     if rng.random() < 0.8:
         axes.set_title(about["title"].capitalize())
-    if kind != "pie" and rng.random() < 0.4:
+    if chart != "pie chart" and rng.random() < 0.4:
         axes.grid(alpha=0.4)
-    if kind != "pie" and rng.random() < 0.4:
+    if chart != "pie chart" and rng.random() < 0.4:
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, facecolor=rng.choice(("white", "white", "whitesmoke", "ivory")))
 

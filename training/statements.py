@@ -56,7 +56,7 @@ ALSO = {  # a caption that says this means the thing
     "cow": "cattle bull",
     "sheep": "lamb goat",
 }
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven")
+NUMBERS = "no one two three four five six seven eight nine".split()
 THERE = (
     "there is {a}",
     "there is {a} in the image",
