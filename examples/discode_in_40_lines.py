@@ -7,11 +7,11 @@ the K digits. The package adds models, prompts, scales with two stems, stores an
 import numpy as np
 
 
-def discode(logp, *, trust=9.0, printed=False, sigma2=0.1, alpha=None, cross_entropy=True):
+def discode(logp, *, printed=False, trust=0.0, sigma2=0.1, alpha=None, cross_entropy=True):
     """Return the scores (N,) and the corrected distributions (N, K) over the digits 0 to K - 1.
 
-    trust: λ, how much the model's own distribution counts beside the loss; ``np.inf``: smoothing.
-    printed: the paper's formula, τ = α and λ = 0, instead of τ = 1.
+    printed: temperature α, as the paper prints it, instead of one.
+    trust: λ, the weight of a term that keeps p near the model's own; ``np.inf`` is smoothing.
     alpha=0.5, cross_entropy=False (with printed=True): the paper's ablations; its third, without
     the divergence, gives the raw digit.
     """
@@ -25,11 +25,14 @@ def discode(logp, *, trust=9.0, printed=False, sigma2=0.1, alpha=None, cross_ent
     # q, the prior: a Gaussian around the raw digit.
     log_q = -((digits - raw) ** 2) / 2
     log_q = log_q - np.logaddexp.reduce(log_q, axis=1, keepdims=True)
-    # The ATT loss is H(p, L) + (1 - α)·H(p, q) - τ·H(p, p), and λ·KL(p || L) is added to it.
-    # Where its derivative is constant over the digits:
-    #     p ∝ exp(((1 + λ)·log L + (1 - α)·log q) / (τ + λ)).
-    trust, tau = (0.0, np.maximum(a, np.exp(-690))) if printed else (trust, 1.0)
-    share = 1.0 if np.isinf(trust) else trust / (1 + trust)  # all weights divided by 1 + λ
+    # 1. The energy. The ATT loss is H(p, L) + (1 - α)·H(p, q) - τ·H(p, p): two terms that are
+    #    linear in p, and the entropy. Its minimiser is p ∝ exp((log L + (1 - α)·log q) / τ).
+    # 2. The temperature τ is α as printed, 1e-44 at the digits 0 and 9. The exact scores then lie
+    #    1e-300 beside the raw digit: in order, but a float rounds them to it (as here; the package
+    #    keeps the order, method "paper").
+    # 3. At temperature one the order is nearly the same, and floats can hold the scores.
+    trust, tau = (0.0, np.maximum(a, np.exp(-650))) if printed else (trust, 1.0)
+    share = 1.0 if np.isinf(trust) else trust / (1 + trust)  # λ·KL(p || L) is added to the loss
     f = ((1 - share) * cross_entropy + share) * log_l + (1 - share) * (1 - a) * log_q
     f = (f - f.max(axis=1, keepdims=True)) / ((1 - share) * tau + share)
     p = np.exp(f) / np.exp(f).sum(axis=1, keepdims=True)
@@ -41,7 +44,6 @@ if __name__ == "__main__":
     for title, options in {
         "smoothing, no prior": {"trust": np.inf},
         "discode": {},
-        "full prior": {"trust": 0.0},
         "as printed": {"printed": True},
     }.items():
         print(f"{title:20}{discode(torn, **options)[0][0]:.3f}")

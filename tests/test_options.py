@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from discode.decoders import METHODS, Discode, get_decoder, options_of
-from discode.decoders.base import Alternatives, DistributionDecoder, Solve, softmax
+from discode.decoders.base import Alternatives, DistributionDecoder, Solve
 from discode.errors import InputError
 from discode.options import (
     COUNT,
@@ -35,7 +35,7 @@ class Sharper(DistributionDecoder):
 
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
         """Sharpen."""
-        return lambda rows, logp, raw: softmax(logp * self.power)
+        return lambda rows, logp, raw: logp * self.power
 
 
 def test_declaring_an_option_is_all_it_takes() -> None:

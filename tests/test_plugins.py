@@ -123,7 +123,7 @@ RAISES, ONE, INFINITE = (
 @dataclass(frozen=True, kw_only=True)
 class Threes(Sharpen):
     def prepare(self, seen, readings):
-        return lambda rows, logp, raw: np.full_like(logp, 3.0)
+        return lambda rows, logp, raw: np.full_like(logp, np.nan)
 
 @dataclass
 class Lost(Blind):

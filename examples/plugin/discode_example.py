@@ -8,7 +8,7 @@ import numpy as np
 
 from discode import Backend, Readings, Signature
 from discode.benchmarks import BenchmarkBuilder, BenchmarkRow, Ratings
-from discode.decoders import DistributionDecoder, softmax
+from discode.decoders import DistributionDecoder
 from discode.files import read_rows
 from discode.metrics import MetricRow, PairMetric, RowScores
 from discode.options import POSITIVE, SIZE, Option, option
@@ -24,8 +24,8 @@ class Sharpen(DistributionDecoder):
     name = "sharpen"
 
     def prepare(self, seen, readings):
-        """Return what turns log L of a block, (K, n), into distributions (K, n)."""
-        return lambda rows, logp, raw: softmax(self.power * logp)
+        """Return what turns log L of a block, (K, n), into log p (K, n), up to a constant."""
+        return lambda rows, logp, raw: self.power * logp
 
 
 @dataclass

@@ -3,7 +3,7 @@
 >>> import discode
 >>> scores = discode.decode({"4": -0.3, "5": -1.6, "3": -3.5, "2": -7.0, "1": -9.0}, scale="five")
 >>> round(float(scores), 1)
-4.2
+4.1
 """
 
 from discode.backends import Backend

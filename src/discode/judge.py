@@ -143,7 +143,7 @@ class Judge:
         >>> from discode.images import demo_path
         >>> (explanation,) = load().explain(demo_path() / "cat.jpg", "a cat on a snowboard")
         >>> str(explanation)
-        'a cat on a [snowboard -0.36]'
+        'a cat on a [snowboard -0.38]'
         """
         return self.explain_pairs(pair_up(images, captions, references), threshold)
 
@@ -469,10 +469,10 @@ def decode(
     >>> import numpy as np
     >>> p = np.array([0.30, 0.02, 0.01, 0.01, 0.01, 0.01, 0.04, 0.40, 0.15, 0.05])
     >>> round(float(decode(np.log(p))), 2), round(float(decode(np.log(p), "smoothing")), 2)
-    (6.88, 4.85)
+    (7.15, 4.85)
     >>> tokens = {"5": -0.1, "4": -2.5, "3": -5.0, "2": -8.0, "1": -9.0}
     >>> round(float(decode(tokens, scale="five")), 2)
-    4.91
+    4.95
     """
     readings = (
         log_probs

@@ -174,7 +174,7 @@ def options_of(declaring: Any) -> tuple[Option, ...]:
     >>> from discode.decoders import Discode
     >>> first = options_of(Discode)[0]
     >>> first.name, first.default, first.allowed_text
-    ('stem', 'graded', 'graded, greedy, joint')
+    ('stem', 'graded', 'graded, printed, greedy, joint')
     """
     return tuple(
         Option(declared.name, declared.default, **declared.metadata)

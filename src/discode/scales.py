@@ -69,13 +69,12 @@ class Scale:
     ) -> NDArray[np.float64]:
         """Turn expected answers (..., N) after the stems with indices (N,) into scores (..., N).
 
-        The paper replaces everything after the decimal point by 0.1·ŝ. After the stem "1."
-        that leaves the scale for any ŝ > 0 (1.03 is not a rating between 0.0 and 1.0, and the
-        *less* sure model would get the higher score), so scores end at ``maximum``. How sure
-        the model is of "1." grades them there: ``stem=graded`` of the decoders.
+        The paper replaces everything after the decimal point by 0.1·ŝ. After the stem "1." that
+        is above ``maximum`` for any ŝ > 0, and the *less* sure model gets the higher score:
+        option ``stem`` of the decoders has other rules for it.
         """
         score = np.asarray(self.stem_values)[stem] + self.step * expectation
-        return np.clip(score, self.minimum, self.maximum)
+        return np.maximum(score, self.minimum)
 
     def score_answers(
         self, stem: NDArray[np.intp], value: NDArray[np.float64]
@@ -85,7 +84,7 @@ class Scale:
         >>> UNIT.score_answers(np.array([0]), np.array([7.0])), 0.1 * 7.0
         (array([0.7]), 0.7000000000000001)
         """
-        score = self.score(stem, value)
+        score = np.minimum(self.score(stem, value), self.maximum)
         decimal = np.round(score, 9)
         return np.where(np.abs(decimal - score) < 1e-12, decimal, score)
 

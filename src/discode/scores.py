@@ -60,10 +60,12 @@ class Scores:
         smoothing: (N,) the mean of its answers under their probabilities, without a prior.
         distribution: (N, K) over ``answers``, likewise; NaN for captions judged by sentences.
         answers: K names.
-        flags: Name to (N,) booleans: "failed", "truncated", "generated", "degenerate", ...
+        flags: Name to (N,) booleans: "failed", "truncated", "generated", "bimodal", ...
         errors: Row number to the reason of its NaN.
         bound: (N,) how wrong a score may be because a server left answers out; None where no
             row is truncated.
+        other: (N,) for "bimodal" rows the score that a change of the log-probabilities by 0.05
+            could make of theirs; NaN for the others.
         images: What each image is called, "" where it has no name; None where that is not known.
         captions: The captions, likewise.
         sentences: For each caption its sentences with their scores, of which ``value``, ``raw`` and
@@ -82,6 +84,7 @@ class Scores:
     captions: tuple[str, ...] | None = None
     smoothing: Floats | None = None
     sentences: tuple[SentenceScores | None, ...] | None = None
+    other: Floats | None = None
 
     @classmethod
     def build(
@@ -115,6 +118,9 @@ class Scores:
                 "generated": np.asarray(readings.how) == "generated",
                 "cut": np.asarray(readings.how) == "cut",
                 "degenerate": decoded.degenerate,
+                "bimodal": np.zeros(len(failed), bool)
+                if decoded.other is None
+                else np.isfinite(decoded.other),
                 **(flags or {}),
             },
             errors,
@@ -127,6 +133,7 @@ class Scores:
             ),
             None if pairs is None else tuple(pair.caption for pair in pairs),
             decoded.smoothing,
+            other=decoded.other,
         )
         if not readings.sentences:
             return scores

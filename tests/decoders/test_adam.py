@@ -80,10 +80,10 @@ def test_many_steps_reach_the_exact_minimiser(name: str, order: float | None) ->
     options: dict[str, Any] = {"divergence": name, "order": order}
     if name == "weighted-kl":
         options |= {"alpha": 0.5, "tau": "alpha"}
-    exact = discode.decode(readings, "full-prior", solver="exact", **options).distribution
-    few = discode.decode(readings, "full-prior", solver="adam", **options).distribution
+    exact = discode.decode(readings, "discode", solver="exact", **options).distribution
+    few = discode.decode(readings, "discode", solver="adam", **options).distribution
     many = discode.decode(
-        readings, "full-prior", solver="adam", steps=600, learning_rate=0.02, **options
+        readings, "discode", solver="adam", steps=600, learning_rate=0.02, **options
     ).distribution
     assert exact is not None
     assert few is not None

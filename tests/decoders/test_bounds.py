@@ -112,7 +112,7 @@ def test_only_truncated_rows() -> None:
     assert "bound" not in next(discode.decode([whole]).rows())
 
 
-@pytest.mark.parametrize("method", ["smoothing", "discode", "paper"])
+@pytest.mark.parametrize("method", ["smoothing", "discode"])
 def test_a_grade_that_could_not_be_given_counts(method: str) -> None:
     """After "1." the digits do not matter, but what was left out may be the "0" that grades it."""
     answers = np.full((4, 2, 10), np.nan)

@@ -38,7 +38,7 @@ def oracle(logp: list[float], sigma2: float, tau: str | float, clip: bool) -> li
 
 
 @pytest.mark.parametrize("sigma2", SIGMAS)
-@pytest.mark.parametrize("method", ["paper", "full-prior"])
+@pytest.mark.parametrize("method", ["paper", "discode"])
 def test_closed_form_against_60_digits(sigma2: float, method: str) -> None:
     rng = np.random.default_rng(7)
     rows = []
@@ -55,7 +55,7 @@ def test_closed_form_against_60_digits(sigma2: float, method: str) -> None:
     tau = "alpha" if method == "paper" else 1.0
     worst = 0.0
     for row, p in zip(logp.tolist(), got, strict=True):
-        want = oracle(row, sigma2, tau, clip=method == "full-prior")
+        want = oracle(row, sigma2, tau, clip=method == "discode")
         worst = max(worst, max(abs(float(w - mpmath.mpf(g))) for w, g in zip(want, p, strict=True)))
     assert worst <= 1e-12
 
@@ -127,15 +127,15 @@ def test_alpha_clip_keeps_the_prior_attractive() -> None:
 
 def test_degenerate_rows_are_counted() -> None:
     logp = random_logp(np.random.default_rng(3), 300, 10)
-    scores = discode.decode(logp, "paper")
-    outside = ~np.isin(logp.argmax(axis=1), [3, 4, 5, 6])
-    assert np.all(scores.flags["degenerate"][outside])
-    assert scores.counts()["degenerate"] == scores.flags["degenerate"].sum() < 300
-    assert discode.decode(logp, "discode").counts()["degenerate"] == 0
-    assert discode.decode(logp, "raw").counts()["degenerate"] == 0
+    for method in ("no-cross-entropy", "no-divergence"):
+        assert discode.decode(logp, method).counts()["degenerate"] == 300
+    for method in ("raw", "discode", "paper"):
+        assert discode.decode(logp, method).counts()["degenerate"] == 0
+    alone = np.where(np.arange(10) == 7, 0.0, -np.inf)
+    assert discode.decode(alone, "paper").counts()["degenerate"] == 1
 
 
-@pytest.mark.parametrize("method", ["no-cross-entropy", "full-prior:cross_entropy=false"])
+@pytest.mark.parametrize("method", ["no-cross-entropy", "discode:cross_entropy=false"])
 def test_without_cross_entropy_only_the_raw_answer_counts(method: str) -> None:
     logp = random_logp(np.random.default_rng(4), 100, 10)
     scores = discode.decode(logp, method)
@@ -152,8 +152,9 @@ def test_without_divergence_is_the_raw_answer() -> None:
 
 
 def test_ties_go_to_the_raw_answer() -> None:
-    for method in ("raw", "paper", "no-divergence"):
+    for method in ("raw", "no-divergence"):
         assert float(discode.decode(np.log(np.full(10, 0.1)), method)) == 0.0
+    assert 0 < float(discode.decode(np.log(np.full(10, 0.1)), "paper")) < 1e-3
 
 
 @pytest.mark.parametrize("method", ["raw", "smoothing", "discode", "paper", "renyi", "beta"])
@@ -221,7 +222,7 @@ def test_joint_makes_one_an_ordinary_value() -> None:
     assert np.isnan(float(without_stems))
 
 
-@pytest.mark.parametrize("method", ["smoothing", "discode", "paper"])
+@pytest.mark.parametrize("method", ["smoothing", "discode", "paper:stem=graded"])
 def test_one_point_nought_is_graded_by_how_sure_the_model_is(method: str) -> None:
     answers = np.log(np.tile([0.1] * 10, (4, 2, 1)))
     stems = np.log([[0.1, 0.9], [0.19, 0.8], [0.01, 0.98], [0.6, 0.4]])
@@ -235,6 +236,23 @@ def test_one_point_nought_is_graded_by_how_sure_the_model_is(method: str) -> Non
     assert scores.value[3] == greedy.value[3]
     assert greedy.value[:3].tolist() == [1.0] * 3
     assert "stem=graded" in str(scores.signature)
+
+
+def test_the_printed_rule_replaces_what_is_below_the_point() -> None:
+    """After "1." as well: 1.0 + 0.1·ŝ with the digits that follow it."""
+    answers = np.log(np.tile([0.1] * 10, (4, 2, 1)))
+    answers[:, 1] = np.log(
+        [[0.91] + [0.01] * 9, [0.82] + [0.02] * 9, [0.02] * 9 + [0.82], [0.1] * 10]
+    )
+    readings = Readings(UNIT, answers, np.log([[0.1, 0.9]] * 3 + [[0.6, 0.4]]))
+    scores = discode.decode(readings, "smoothing", stem="printed")
+    # By hand: 1 + 0.1·0.01·45, 1 + 0.1·0.02·45, 1 + 0.1·(0.02·36 + 0.82·9); after "0." 0.1·4.5.
+    assert scores.value == pytest.approx([1.045, 1.09, 1.81, 0.45], abs=1e-12)
+    assert scores.raw is not None
+    assert scores.raw.tolist() == [1.0, 1.0, 1.0, 0.0]
+    paper = discode.decode(readings, "paper")
+    assert 1 < paper.value[0] < paper.value[1] < 1.0001
+    assert "stem=printed" in str(paper.signature)
 
 
 def test_grading_uses_the_first_tokens_where_both_were_read() -> None:
@@ -252,7 +270,7 @@ def test_one_point_nought_needs_no_digits_after_it(method: str) -> None:
     answers = np.full((1, 2, 10), np.nan)
     answers[0, 0] = np.log(0.1)
     readings = Readings(UNIT, answers, np.log([[0.1, 0.9]]))
-    want = {"raw": 1.0}.get(method, 0.9 * 0.1 + 0.9)
+    want = {"raw": 1.0, "paper": 1.0}.get(method, 0.9 * 0.1 + 0.9)
     assert float(discode.decode(readings, method)) == pytest.approx(want)
 
 

@@ -176,22 +176,22 @@ def test_the_default_has_one_weight_for_every_model(tmp_path: Path) -> None:
     judge = discode.load("embedded", store=tmp_path / "readings.db", threads=1)
     pairs = [Pair(demo_path() / "cat.jpg", caption) for caption in ("a cat", "a dog")]
     live = judge.score_pairs(pairs)
-    assert "tau=1,trust=9)" in str(live.signature)
+    assert "tau=1,trust=0)" in str(live.signature)
     again = discode.load(f"recorded:{tmp_path / 'readings.db'}").score_pairs(pairs)
     readings = judge.read(pairs)
     for scores in (again, discode.decode(readings), judge.decode(pairs, readings, "discode")):
         np.testing.assert_array_equal(scores.value, live.value)
         assert scores.signature == live.signature
-    assert "trust=0)" in str(judge.decode(pairs, readings, "full-prior").signature)
+    assert "trust=9)" in str(judge.decode(pairs, readings, "discode:trust=9").signature)
 
 
-def test_the_former_default_is_a_preset() -> None:
+def test_the_default_is_temperature_one() -> None:
     logp = random_logp(np.random.default_rng(5), 50, 10)
-    former = discode.decode(logp, "full-prior")
+    scores = discode.decode(logp)
     logq = log_prior(np.arange(10.0))[logp.argmax(axis=1)]
     alpha = np.where(np.isin(logp.argmax(axis=1), (4, 5)), np.exp(log_alpha(np.arange(10.0))[4]), 0)
     want = np.exp(logp + (1 - alpha)[:, None] * logq)
     want /= want.sum(axis=1, keepdims=True)
-    assert former.distribution is not None
-    assert np.abs(former.distribution - want).max() < 1e-4  # α at 3 and 6 is 1.6e-5
-    np.testing.assert_array_equal(former.value, discode.decode(logp, trust=0).value)
+    assert scores.distribution is not None
+    assert np.abs(scores.distribution - want).max() < 1e-4  # α at 3 and 6 is 1.6e-5
+    np.testing.assert_array_equal(scores.value, discode.decode(logp, trust=0).value)

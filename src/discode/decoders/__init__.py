@@ -12,7 +12,7 @@ from inspect import isabstract
 from pathlib import Path
 from typing import Any
 
-from discode.decoders.base import RENAMED, Decoded, Decoder, DistributionDecoder, softmax
+from discode.decoders.base import RENAMED, Decoded, Decoder, DistributionDecoder
 from discode.decoders.discode import Discode
 from discode.decoders.preset import is_preset, read_preset
 from discode.decoders.simple import Fleur, Raw, Smoothing
@@ -32,7 +32,6 @@ __all__ = [
     "get_decoder",
     "named_decoder",
     "options_of",
-    "softmax",
     "without_prior",
 ]
 
@@ -46,22 +45,17 @@ class Method:
     options: Mapping[str, Any]
 
 
-# "As printed": the paper's formula, α on the digits, unclipped, and τ = α.
-_PRINTED = {"tau": "alpha", "alpha_clip": None}
+# "As printed": the paper's formula, α on the digits, unclipped, τ = α, and 1.0 + 0.1·ŝ after "1.".
+_PRINTED = {"tau": "alpha", "alpha_clip": None, "stem": "printed"}
 
 _METHODS = {
     "raw": Method("the likeliest answer, as greedy decoding prints it", Raw, {}),
     "smoothing": Method("expectation over the answers, renormalised", Smoothing, {}),
     "fleur": Method("FLEUR: full-vocabulary smoothing, its rule for 1.0 (unit)", Fleur, {}),
     "discode": Method(
-        "the default: digit α in [0, 1], τ = 1 and a gentle prior, p ∝ L·q^((1-α)/(1+trust))",
-        Discode,
-        {"trust": 9.0},
+        "the default: the paper's energy at temperature one, p ∝ L·q^(1-α)", Discode, {}
     ),
-    "full-prior": Method(
-        "the default before 0.2: as discode with trust=0, p ∝ L·q^(1-α)", Discode, {}
-    ),
-    "paper": Method("the printed formula: digit α, τ = α", Discode, _PRINTED),
+    "paper": Method("the printed formula, temperature α; scores in exact order", Discode, _PRINTED),
     "paper-adam": Method(
         "the printed loss, ten Adam steps from the model's head (hidden states)",
         Discode,
@@ -71,29 +65,35 @@ _METHODS = {
         "the printed formula with α on the 0-1 scale", Discode, _PRINTED | {"alpha_scale": "unit"}
     ),
     "no-cross-entropy": Method(
-        "ablation: as printed, without H(p, L)", Discode, _PRINTED | {"cross_entropy": False}
+        "ablation: as printed, without H(p, L); captions with one raw answer tie",
+        Discode,
+        _PRINTED | {"cross_entropy": False},
     ),
     "no-divergence": Method(
-        "ablation: without D; its minimiser is the raw answer", Discode, {"divergence": "none"}
+        "ablation: as printed, without D: the raw answer, ties and all",
+        Discode,
+        {"divergence": "none", "stem": "printed"},
     ),
     "no-adaptive-alpha": Method(
         "ablation: α = ½ as printed, the plain KL", Discode, _PRINTED | {"alpha": 0.5}
     ),
-    "kl": Method("ablation: Kullback-Leibler divergence", Discode, {"divergence": "kl"}),
+    "kl": Method(
+        "ablation: Kullback-Leibler divergence", Discode, {"divergence": "kl", "stem": "printed"}
+    ),
     "jensen-shannon": Method(
         "ablation: Jensen-Shannon divergence, exact minimiser",
         Discode,
-        {"divergence": "jensen-shannon", "solver": "exact"},
+        {"divergence": "jensen-shannon", "solver": "exact", "stem": "printed"},
     ),
     "beta": Method(
         "ablation: beta divergence, exact minimiser",
         Discode,
-        {"divergence": "beta", "solver": "exact"},
+        {"divergence": "beta", "solver": "exact", "stem": "printed"},
     ),
     "renyi": Method(
         "ablation: Rényi divergence, exact minimiser",
         Discode,
-        {"divergence": "renyi", "solver": "exact"},
+        {"divergence": "renyi", "solver": "exact", "stem": "printed"},
     ),
 }
 

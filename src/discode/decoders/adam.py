@@ -45,7 +45,7 @@ def adam(
     steps: int = 10,
     learning_rate: float = 1e-3,
 ) -> NDArray[np.float64]:
-    """Return the distributions (n, K) after ``steps`` Adam steps per row; ``bias`` is (n, K).
+    """Return log p (n, K) after ``steps`` Adam steps per row; ``bias`` is (n, K).
 
     ``loss(torch, log_z, rows)`` gets log ψ(h) (m, K) for a slice of the rows and returns (m,).
     Adam works element by element, so solving many rows at once is solving each alone.
@@ -73,7 +73,7 @@ def adam(
             moved = learning_rate * mean / (1 - DECAY[0] ** step) * reach
             logits = (logits - moved).detach().requires_grad_()
         with torch.no_grad():
-            result[rows] = torch.softmax(logits, dim=-1).numpy()
+            result[rows] = torch.log_softmax(logits, dim=-1).numpy()
     return result
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -22,24 +22,33 @@ from discode.scales import Scale
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
-Solve = Callable[[slice, Floats, Indices], Floats]
-"""``solve(rows, logp, raw)`` gets log-probabilities (K, n) shifted so that each row's largest is 0,
-and the index of the raw answer (n,); it returns the distribution (K, n)."""
+Solve = Callable[[Indices, Floats, Indices], Floats]
+"""``solve(rows, logp, raw)`` gets the numbers of n rows, their log-probabilities (K, n) shifted so
+that each row's largest is 0, and the index of the raw answer (n,); it returns log p (K, n), up to a
+constant per row. Logarithms keep what probabilities round away."""
 
 RENAMED = {"reading": "stem"}
 """Names of options in older files and what they are called now."""
 BLOCK = 4096
 """Rows per block: small enough for the cache, large enough to hide Python."""
+NEAR = 1e-6
+"""How far, in answers, a score may be from the exact expectation so that floats keep its order."""
+MARGIN = 0.05
+"""By how much a log-probability may be off: 16-bit logits, another batch, another engine."""
+JUMP = 0.1
+"""A score that such an error moves by more than this share of the scale is marked bimodal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
     """What a decoder made of N readings: N scores and N distributions over K answers.
 
-    ``degenerate`` (N,) marks rows whose distribution is one-hot although the decoder was
-    asked for more than the raw answer: their scores tie. ``raw`` and ``smoothing`` (N,) are what
-    those two methods make of the same readings, to compare with; a decoder may leave the second
-    out.
+    ``degenerate`` (N,) marks rows whose score depends on the raw answer alone although the decoder
+    was asked for more: they tie with every other such row of the same answer. ``raw`` and
+    ``smoothing`` (N,) are what those two methods make of the same readings, to compare with.
+    ``other`` (N,) is the score that a change of the log-probabilities by ``MARGIN`` could make of
+    this one, where that is more than ``JUMP`` of the scale away, and NaN elsewhere. A decoder may
+    leave the last two out.
     """
 
     answers: tuple[str, ...]
@@ -48,6 +57,7 @@ class Decoded:
     score: Floats
     degenerate: NDArray[np.bool_]
     smoothing: Floats | None = None
+    other: Floats | None = None
 
 
 @runtime_checkable
@@ -80,13 +90,15 @@ class Alternatives:
     stem: Indices  # (N,)
 
 
-def alternatives(readings: Readings, after: str = "greedy") -> Alternatives:
+def alternatives(
+    readings: Readings, after: str = "greedy", stem: Indices | None = None
+) -> Alternatives:
     """Lay out readings for decoding.
 
-    ``greedy`` is the paper's rule, kept on the scale: the likelier stem is taken, and the answers
-    after it are the alternatives (after "1." there is one: 1.0). ``graded`` has the same
-    alternatives, and differs in the score of 1.0 (:func:`graded_top`). ``joint`` uses both stems of
-    the unit scale and has eleven values: P(0.d) = P("0.") · P(d | "0.") and P(1.0) = P("1.").
+    The likelier stem is taken, or the given one, and the answers after it are the alternatives;
+    what the score after "1." is makes the difference between ``printed``, ``graded`` and
+    ``greedy``. ``joint`` uses both stems of the unit scale and has eleven values:
+    P(0.d) = P("0.") · P(d | "0.") and P(1.0) = P("1.").
     """
     scale = readings.scale
     values = np.asarray(scale.values)
@@ -105,9 +117,9 @@ def alternatives(readings: Readings, after: str = "greedy") -> Alternatives:
             np.zeros(n, np.intp),
         )
     if len(scale.stems) == 1:
-        stem = np.zeros(n, np.intp)
-        return Alternatives(scale, readings.answer_logp[:, 0], values, scale.answers, stem)
-    stem = greedy_stem(readings)
+        only = np.zeros(n, np.intp)
+        return Alternatives(scale, readings.answer_logp[:, 0], values, scale.answers, only)
+    stem = greedy_stem(readings) if stem is None else stem
     logp = readings.answer_logp[np.arange(n), stem]
     # After the last stem only the lowest answer is on the scale (1.0): it need not be read.
     unread = (stem == len(scale.stems) - 1) & np.isnan(logp).all(axis=1)
@@ -146,37 +158,59 @@ def graded_top(readings: Readings, stem: Indices, score: Floats) -> Floats:
     [0.981, 0.999]
     """
     scale, logp = readings.scale, integer_logp(readings)
-    with np.errstate(over="ignore", invalid="ignore"):
-        other = 1 / (1 + np.exp(logp[:, -1] - np.logaddexp.reduce(logp[:, :-1], axis=1)))
-    top = (stem == len(scale.stems) - 1) & np.isfinite(score) & np.isfinite(other)
-    return np.where(top, scale.maximum - scale.step * other, score)
+    with np.errstate(invalid="ignore"):  # NaN where only one stem was read
+        others = np.logaddexp.reduce(logp[:, :-1], axis=1)
+        log_other = others - np.logaddexp(others, logp[:, -1])
+    top = (stem == len(scale.stems) - 1) & np.isfinite(score) & ~np.isnan(log_other)
+    return np.where(top, scale.maximum - scale.step * distinct_size(log_other, NEAR), score)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistributionDecoder(Configurable, ABC):
-    """A decoder that finds a distribution over the alternatives; its expectation is the score."""
+    """A decoder that finds a distribution over the alternatives; its expectation is the score.
+
+    Scores are ordered as the exact expectations are (:func:`ordered_mean`).
+    """
 
     stem: str = option(
         "graded",
-        'the answers after the likelier stem, with 1.0 graded by how sure the model is of "1." '
-        "or flat (greedy); or both stems of scale unit with 1.0 as a value (joint)",
+        'the answers after the likelier stem, and after "1." a score of 1.0 + 0.1·ŝ (printed), 1.0 '
+        'graded by how sure the model is of "1." (graded), or 1.0 for all (greedy); or both stems '
+        "of scale unit with 1.0 as a value (joint)",
         "graded",
+        "printed",
         "greedy",
         "joint",
     )
 
     name = ""
     requires = frozenset[str]()
-    counts_one_hot = True
-    """Whether a one-hot row is marked as degenerate."""
+    counts_ties = True
+    """Whether a row whose score depends on the raw answer alone is marked as degenerate."""
+
+    @property
+    def uses_model(self) -> bool:
+        """Whether more than the raw answer enters the score."""
+        return True
+
+    @property
+    def near(self) -> float:
+        """How far from the exact expectation a score may be, in answers, to keep its order."""
+        return NEAR
 
     @abstractmethod
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
-        """Return the function that turns a block of ``seen`` into distributions."""
+        """Return the function that turns a block of ``seen`` into log p."""
 
     def decode(self, readings: Readings) -> Decoded:
         """Decode N readings; rows that hold a NaN, or no mass at all, come out as NaN."""
-        seen = alternatives(readings, self.stem)
+        decoded = self._decode(readings, alternatives(readings, self.stem))
+        return replace(decoded, other=self._other(readings, decoded.score))
+
+    def _decode(
+        self, readings: Readings, seen: Alternatives, raw: Indices | None = None
+    ) -> Decoded:
+        """Decode N readings laid out as ``seen``, with the given raw answers or the likeliest."""
         solve = self.prepare(seen, readings)
         n, k = seen.logp.shape
         distribution = np.empty((n, k))
@@ -184,8 +218,8 @@ class DistributionDecoder(Configurable, ABC):
         degenerate = np.zeros(n, bool)
         own = type(self).__module__.startswith("discode.")  # a plug-in's results are checked
         for start in range(0, n, BLOCK):
-            rows = slice(start, min(start + BLOCK, n))
-            block = seen.logp[rows]
+            rows = np.arange(start, min(start + BLOCK, n))
+            block = seen.logp[start : start + BLOCK]
             index = block.argmax(axis=1)  # of NaN, where there is one; else of the first maximum
             best = block[np.arange(len(block)), index]
             bad = ~(np.exp(best) > 0)  # also where servers send -9999 for no mass
@@ -194,34 +228,150 @@ class DistributionDecoder(Configurable, ABC):
                 logp[:, bad] = 0.0
                 best = np.where(bad, 0.0, best)
             logp -= best
-            plain = np.exp(logp)  # before ``solve`` changes them
-            p = solve(rows, logp, index)
+            plain = logp.copy()  # ``solve`` may change them
+            index = index if raw is None else raw[rows]
+            logits = solve(rows, logp, index)
             if not own:
-                _check_distributions(p, plain.shape, self.name)
-            plain /= total(plain)
-            mean = np.zeros((2, len(block)))
-            for value, *both in zip(seen.values, p, plain, strict=True):
-                mean += value * np.array(both)
+                _check_logits(logits, plain.shape, self.name)
+            mean, p, alone = ordered_mean(logits, seen.values, self.near)
+            means = np.array([mean, ordered_mean(plain, seen.values, NEAR)[0]])
             top = seen.values[index]
-            if self.counts_one_hot:
-                degenerate[rows] = (p == 1.0).any(axis=0) & ~bad
+            if self.counts_ties:
+                degenerate[rows] = (alone | (not self.uses_model)) & ~bad
             if bad.any():
                 p[:, bad] = np.nan
-                mean[:, bad] = np.nan
+                means[:, bad] = np.nan
                 top = np.where(bad, np.nan, top)
             distribution[rows] = p.T
-            answered[rows], expected[:, rows] = top, mean
-        raw = seen.scale.score_answers(seen.stem, answered)
-        score, smoothing = flat = seen.scale.score(seen.stem, expected)
-        if self.stem != "joint" and len(seen.scale.stems) > 1:
-            graded, smoothing = graded_top(readings, seen.stem, flat)
-            score = graded if self.stem == "graded" else score
-        return Decoded(seen.answers, distribution, raw, score, degenerate, smoothing)
+            answered[rows], expected[:, rows] = top, means
+        scale, stem = seen.scale, seen.stem
+        score, smoothing = scale.score(stem, expected)
+        on_scale = np.minimum(score, scale.maximum)
+        smoothing = np.minimum(smoothing, scale.maximum)
+        if self.stem != "joint" and len(scale.stems) > 1:
+            on_scale, smoothing, graded = (
+                on_scale, *graded_top(readings, stem, np.array([smoothing, on_scale]))
+            )  # fmt: skip
+            on_scale = graded if self.stem == "graded" else on_scale
+        return Decoded(
+            seen.answers,
+            distribution,
+            scale.score_answers(stem, answered),
+            score if self.stem == "printed" else on_scale,
+            degenerate,
+            smoothing,
+        )
+
+    def _other(self, readings: Readings, score: Floats) -> Floats:
+        """Return what nearly equal log-probabilities, of two answers or two stems, make of scores.
+
+        The closed form of the change: the score with the runner-up as the raw answer, or after the
+        other stem. Of several the one furthest away; NaN (N,) where none is far.
+        """
+        other = np.full(len(score), np.nan)
+        furthest = np.full(len(score), JUMP * (readings.scale.maximum - readings.scale.minimum))
+
+        def try_(rows: Indices, found: Floats) -> None:
+            apart = np.abs(found - score[rows])
+            far = apart > furthest[rows]  # never of NaN
+            other[rows[far]], furthest[rows[far]] = found[far], apart[far]
+
+        seen = alternatives(readings, self.stem)
+        near = seen.logp >= seen.logp.max(axis=1, keepdims=True) - 2 * MARGIN
+        near &= np.isfinite(score)[:, None] & (near.sum(axis=1, keepdims=True) > 1)
+        for answer in np.flatnonzero(near.any(axis=0)).tolist():
+            rows = np.flatnonzero(near[:, answer])
+            part = readings.take(rows)
+            raw = np.full(len(rows), answer)
+            try_(rows, self._decode(part, alternatives(part, self.stem), raw).score)
+        if self.stem != "joint" and len(readings.scale.stems) > 1:
+            apart = readings.stem_logp[:, 0] - readings.stem_logp[:, -1]
+            rows = np.flatnonzero(np.abs(apart) <= 2 * MARGIN)
+            part = readings.take(rows)
+            swapped = len(readings.scale.stems) - 1 - greedy_stem(part)
+            try_(rows, self._decode(part, alternatives(part, self.stem, swapped)).score)
+        return other
 
 
-def _check_distributions(p: Floats, shape: tuple[int, ...], name: str) -> None:
-    if np.shape(p) != shape or (p < 0).any() or not np.allclose(total(p), 1):
-        raise InputError(f"decoder {name!r} gave no distribution over the answers for each row")
+def _check_logits(logits: Floats, shape: tuple[int, ...], name: str) -> None:
+    if np.shape(logits) != shape or not np.isfinite(np.max(logits, axis=0)).all():
+        raise InputError(f"decoder {name!r} did not return log p for every answer of each row")
+    if (logits >= 0).all() and np.allclose(total(logits), 1):
+        raise InputError(f"decoder {name!r} returned probabilities; return their logarithms")
+
+
+def ordered_mean(
+    logits: Floats, values: Floats, near: float = NEAR
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Return E_p[v] (n,) in exact order, p ∝ exp(logits) (K, n), and where p has one answer only.
+
+    The expectation of a sure model lies so close to one value that a float rounds it there: at the
+    printed formula's temperatures by 1e-300 or less. So where it is nearer to a value v_i than
+    ``near`` steps, its distance is computed in the log domain,
+
+        E - v_i = Σ_d (v_(i+d) - v_i)·p_(i+d) - (v_i - v_(i-d))·p_(i-d),
+
+    equal terms cancelling exactly, and a distance is returned that rises with the true one and
+    that floats hold apart (:func:`distinct_size`).
+
+    >>> mean, p, alone = ordered_mean(np.array([[-60.0, -50, -np.inf], [0, 0, 0]]), np.arange(2.0))
+    >>> bool(0.999999 < mean[1] < mean[0] < mean[2] == 1), alone.tolist(), p[1].tolist()
+    (True, [False, False, True], [1.0, 1.0, 1.0])
+    """
+    gaps = logits - np.max(logits, axis=0)
+    p = softmax(gaps.copy())
+    mean = np.zeros(p.shape[1])
+    for value, row in zip(values, p, strict=True):
+        mean += value * row
+    alone = np.isneginf(gaps).sum(axis=0) == len(gaps) - 1
+    middles = (values[1:] + values[:-1]) / 2
+    nearest = np.searchsorted(middles, mean)
+    near = near * max(np.diff(values).min(), 0.0)
+    close = np.flatnonzero(np.abs(mean - values[nearest]) < near)
+    if not close.size:
+        return mean, p, alone
+    gaps, i = gaps[:, close], nearest[close]
+    k, columns = len(values), np.arange(len(close))
+    # Beyond the ends there is no mass, at any distance.
+    padded = np.pad(gaps, ((k, k), (0, 0)), constant_values=-np.inf)
+    apart = np.pad(values, k, constant_values=1.0)[:, None] - values[i]
+    more, less = np.full((2, k - 1, len(close)), -np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        padded = padded + np.log(np.abs(apart))
+        for d in range(1, k):
+            up, down = padded[k + i + d, columns], padded[k + i - d, columns]
+            size = np.maximum(up, down) + np.log1p(-np.exp(-np.abs(up - down)))
+            np.copyto(more[d - 1], size, where=up > down)
+            np.copyto(less[d - 1], size, where=up < down)
+        above, below = _log_total(more), _log_total(less)
+        size = np.maximum(above, below) + np.log1p(-np.exp(-np.abs(above - below)))
+    size = np.where(above == below, -np.inf, size - _log_total(gaps))
+    side = np.where(above < below, -1.0, 1.0)
+    mean[close] = values[i] + side * distinct_size(size, near)
+    return mean, p, alone
+
+
+def distinct_size(log_size: Floats, near: float) -> Floats:
+    """Return sizes (n,) from their logarithms; below ``near`` others, rising alike, up to ``near``.
+
+    x = log size / log near runs from 1 to infinity, and near · 30 / (30 + log x) falls from
+    ``near`` to 0 so slowly that floats beside a digit tell apart logarithms that differ by 1e-7 of
+    themselves, or 1e-9 with near = 1e-3: about as finely as 32-bit log-probabilities.
+
+    >>> distinct_size(np.array([-1e44, -1e43, -20.0, np.log(0.5)]), 1e-6).round(8).tolist()
+    [2.3e-07, 2.4e-07, 9.9e-07, 0.5]
+    """
+    with np.errstate(over="ignore"):
+        x = np.maximum(log_size / np.log(near), 1.0)
+    return np.where(x > 1, near * 30 / (30 + np.log(x)), np.exp(np.minimum(log_size, 700.0)))
+
+
+def _log_total(logs: Floats) -> Floats:
+    """Return log Σ_k exp(logs[k]) (n,) for (K, n), added up in the same order for any n."""
+    most = logs.max(axis=0)
+    shift = np.where(np.isfinite(most), most, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(shift + np.log(total(np.exp(logs - shift))))
 
 
 def total(p: Floats) -> Floats:
@@ -239,8 +389,8 @@ def softmax(logits: Floats) -> Floats:
     return logits
 
 
-def one_hot(index: Indices, k: int) -> Floats:
-    """Return (k, n) with a single 1 per column."""
-    p = np.zeros((k, len(index)))
-    p[index, np.arange(len(index))] = 1.0
-    return p
+def certain(index: Indices, k: int) -> Floats:
+    """Return log p (k, n) with all mass on one answer per column."""
+    logits = np.full((k, len(index)), -np.inf)
+    logits[index, np.arange(len(index))] = 0.0
+    return logits

@@ -1,27 +1,36 @@
 """DISCODE: the score distribution that minimises the ATT loss, in closed form.
 
-The paper's loss over a distribution p, with L the model's distribution and q the prior, is
+**The energy.** The paper's loss over a distribution p, with L the model's distribution and q the
+prior, is linear in p but for the entropy:
 
-    H(p, L) + (1 - α)·H(p, q) - τ·H(p, p),        H(p, q) = -Σ_x p(x) log q(x),
+    H(p, L) + (1 - α)·H(p, q) - τ·H(p, p),        H(p, q) = -Σ_x p(x) log q(x).
 
-where the paper sets τ = α. Over the simplex its minimiser is
+Over the simplex its minimiser is the Boltzmann distribution of that energy at temperature τ,
 
     p ∝ exp((log L + (1 - α)·log q) / τ).
 
+**The temperature as printed** is τ = α (method ``paper``). α = N(s_raw; μ, σ²) is 1e-44 at the
+digits 0 and 9, so p is one-hot to any float and its expectation lies 1e-300 or less beside the raw
+digit. All the same α is one number for all captions of a raw digit, and their exact scores are
+different and well ordered. :func:`~discode.decoders.base.ordered_mean` returns scores in that
+order, within 1e-3 of a digit.
+
+**Temperature one** (method ``discode``) is the same energy with τ = 1, p ∝ L·q^(1-α). It ranks
+captions nearly as the printed temperature does, in numbers that floats can hold and averages can
+use: a mean of printed scores is a mean of raw digits.
+
 A proximal term λ·KL(p || L), option ``trust``, keeps p near what the model said. Since
-KL(p || L) = H(p, L) - H(p, p), it adds λ to the weights of two terms that are there already:
+KL(p || L) = H(p, L) - H(p, p), it adds λ to the weights of two terms of the loss:
 
     p ∝ exp(((1 + λ)·log L + (1 - α)·log q) / (τ + λ)),
 
 the minimiser above at λ = 0, and L itself, smoothing, as λ grows. All weights are divided by
 1 + λ in the code, which changes nothing in p and keeps every number finite for any λ.
 
-q(x) ∝ exp(-(x - s_raw)² / (2·v)) and α = N(s_raw; μ, σ²), so both depend on the raw answer
-alone: everything but log L is a table with one row per answer. (The appendix of the paper
-writes q(k) in Λ_k where log q(k) is meant.)
-
-α runs down to 1e-44 on digits and underflows for small σ², so log α is what is computed,
-1/α is capped at e^690, and every exponent is at most 0.
+q(x) ∝ exp(-(x - s_raw)² / (2·v)), so q and α both depend on the raw answer alone: everything but
+log L is a table with one row per answer. (The appendix of the paper writes q(k) in Λ_k where
+log q(k) is meant.) α underflows for small σ², so log α is what is computed, and 1/α is capped at
+e^650, which leaves the order of the scores as it is.
 """
 
 from __future__ import annotations
@@ -39,8 +48,7 @@ from discode.decoders.base import (
     Floats,
     Indices,
     Solve,
-    one_hot,
-    softmax,
+    certain,
 )
 from discode.errors import InputError
 from discode.options import (
@@ -68,9 +76,9 @@ ADAM = {"solver": ("adam",)}
 class Discode(DistributionDecoder):
     """Minimise H(p, L) + D(p || q), q a Gaussian around the raw answer; score by E_p.
 
-    On scales with an odd number of answers the density α exceeds 1 in the middle, where the prior
-    would repel: hence ``alpha_clip``. τ = α is the printed formula; τ = 1 makes p ∝ L·q^(1-α), and
-    with ``trust`` λ p ∝ L·q^((1-α)/(1+λ)).
+    Temperature τ = α is the printed formula; the default τ = 1 makes p ∝ L·q^(1-α), and with
+    ``trust`` λ p ∝ L·q^((1-α)/(1+λ)). On scales with an odd number of answers the density α
+    exceeds 1 in the middle, where the prior would repel: hence ``alpha_clip``.
     ``alpha=0.5`` is the paper's "w/o adaptive", ``cross_entropy=False`` its first ablation,
     ``divergence="none"`` its second. See :mod:`discode.decoders.divergences` for the others.
 
@@ -119,6 +127,17 @@ class Discode(DistributionDecoder):
 
     name = "discode"
 
+    @property
+    def uses_model(self) -> bool:
+        """Whether more than the raw answer enters the score: not without the cross-entropy."""
+        return self.cross_entropy or (self.trust > 0 and self.divergence in POWERS)
+
+    @property
+    def near(self) -> float:
+        """Wider at the printed temperature, where nearly every score is this close to a digit."""
+        printed = self.tau == "alpha" and self.alpha == "adaptive"
+        return 1e-3 if printed else super().near
+
     def check_together(self) -> None:
         """Raise where options exclude each other."""
         object.__setattr__(self, "order", _checked_order(self.divergence, self.order))
@@ -136,12 +155,11 @@ class Discode(DistributionDecoder):
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
         """Compute what depends on the raw answer alone, and return the solver of a block."""
         if self.solver == "adam":
-            p = self._adam(readings, seen)
-            return lambda rows, logp, raw: np.ascontiguousarray(p[rows].T)
+            return lambda rows, logp, raw: self._adam(readings, seen, rows, logp, raw)
         # 0 where the loss has no such term.
         trust = self.trust if self.divergence in POWERS else 0.0
         if self.divergence == "none" and not trust:
-            return lambda rows, logp, raw: one_hot(raw, len(logp))
+            return lambda rows, logp, raw: certain(raw, len(logp))
         alpha, log_tau, logq = self._tables(seen)
         # (1-t)·ATT + t·KL(p || L) with t = λ/(1+λ): the same minimiser, and no weight overflows.
         rest, share = 1 / (1 + trust), trust / (1 + trust)
@@ -182,7 +200,9 @@ class Discode(DistributionDecoder):
         log_tau = la if self.tau == "alpha" else np.full_like(la, math.log(float(self.tau)))
         return np.exp(la), log_tau, logq
 
-    def _adam(self, readings: Readings, seen: Alternatives) -> Floats:
+    def _adam(
+        self, readings: Readings, seen: Alternatives, rows: Indices, logp: Floats, raw: Indices
+    ) -> Floats:
         from discode.decoders.adam import adam, starting_bias
 
         if readings.hidden is None or readings.head is None or readings.bias is None:
@@ -191,15 +211,15 @@ class Discode(DistributionDecoder):
                 "use solver 'exact' (no hidden states) or a model that returns them"
             )
         alpha, log_tau, logq = self._tables(seen)
-        raw = np.nan_to_num(seen.logp, nan=0.0).argmax(axis=1)
-        logp = np.nan_to_num(seen.logp, nan=0.0, neginf=-1e4)
-        logp = logp - np.logaddexp.reduce(logp, axis=1, keepdims=True)
+        log_l = np.maximum(logp.T, -1e4)
+        log_l = log_l - np.logaddexp.reduce(log_l, axis=1, keepdims=True)
 
-        def loss(torch: Any, log_z: Any, rows: slice) -> Any:
+        def loss(torch: Any, log_z: Any, part: slice) -> Any:
             def tensor(array: Floats) -> Any:
                 return torch.from_numpy(np.ascontiguousarray(array))
 
-            q, s = tensor(logq[raw[rows]]), raw[rows]
+            s = raw[part]
+            q = tensor(logq[s])
             if self.divergence == "weighted-kl":
                 value = divergences.weighted_kl(
                     torch, log_z, q, tensor(alpha[s]), tensor(np.exp(log_tau[s]))
@@ -207,17 +227,19 @@ class Discode(DistributionDecoder):
             else:
                 value = divergences.divergence(self.divergence, torch, log_z, q, self.order or 0.0)
             if self.cross_entropy:
-                value = value - (log_z.exp() * tensor(logp[rows])).sum(-1)
+                value = value - (log_z.exp() * tensor(log_l[part])).sum(-1)
             return value
 
-        return adam(
-            readings.hidden,
+        hidden = readings.hidden[rows]
+        log_p = adam(
+            hidden,
             readings.head,
-            starting_bias(readings.hidden, readings.head, readings.bias, logp),
+            starting_bias(hidden, readings.head, readings.bias, log_l),
             loss,
             steps=self.steps,
             learning_rate=self.learning_rate,
         )
+        return np.ascontiguousarray(np.nan_to_num(log_p).T)  # NaN where a pair failed
 
 
 def _checked_order(name: str, order: float | None) -> float | None:
@@ -280,7 +302,7 @@ def closed_form(
         log_tau: (K,) log τ for each raw answer.
 
     Returns:
-        (K, n) the minimising distribution; finite and normalised for every finite input.
+        (K, n) the logarithm of the minimising distribution, up to a constant: its largest is 0.
     """
     f = pull.T[:, raw]
     if weight:
@@ -290,6 +312,6 @@ def closed_form(
         np.maximum(best, row, out=best)
     # The raw answer maximises both L and q: only α > 1, where the prior repels, moves the peak.
     f -= best
-    with np.errstate(over="ignore"):  # a gap of 1e20 times e^690 is -inf, and exp of it is 0
+    with np.errstate(over="ignore"):  # a gap of 1e50 times e^650 is -inf
         f *= np.exp(np.minimum(-log_tau, divergences.LOG_CAP))[raw]
-    return softmax(f)
+    return f

@@ -32,8 +32,8 @@ from discode.decoders.base import Floats, total
 STEPS = 64
 """Bisection steps: a double has 53 bits, the brackets are at most a few binades wide."""
 
-LOG_CAP = 690.0
-"""log of the largest 1/τ; beyond it the distribution is one-hot for every gap a float has."""
+LOG_CAP = 650.0
+"""log of the largest 1/τ: beyond it only the order of the gaps counts, which it leaves as it is."""
 
 NAMES = ("weighted-kl", "kl", "jensen-shannon", "beta", "renyi", "none")
 DEFAULT_ORDER = {"beta": 2.0, "renyi": 0.5}
@@ -79,7 +79,7 @@ def exact(
 
     ``logp`` (K, n) has the largest entry of each row at 0; ``logq`` (K, n) is normalised.
     ``weighted-kl`` and ``kl`` read ``prior`` (n,), the weight 1-α of log q, and ``log_tau`` (n,).
-    Returns (K, n).
+    Returns log p (K, n).
     """
     k, n = logp.shape
     gap = -logp  # >= 0, and inf where L is 0: such an answer gets no mass
@@ -91,7 +91,7 @@ def exact(
             f = logp + prior * logq
             f = (f - f.max(axis=0)) * np.exp(np.minimum(-log_tau, LOG_CAP))
             mu = _bisect(lambda t: total(np.exp(f + t)), -np.log(k) * ones, 0 * ones)
-            p = np.exp(f + mu)
+            log_p = f + mu
         elif name == "jensen-shannon":
             # D' = ½ log(2p/(p+q)) = log L_k + λ, hence p_k = q_k / (exp(2(δ + gap_k)) - 1).
             top = np.take_along_axis(q, gap.argmin(axis=0)[None], axis=0)[0]
@@ -101,7 +101,8 @@ def exact(
                 0.5 * np.log(2.0) * ones,
                 target=-1.0,
             )
-            p = q / np.expm1(2 * (delta + gap))
+            x = 2 * (delta + gap)
+            log_p = logq - x - np.log1p(-np.exp(-x))
         elif name == "beta":
             e = order - 1
             # D' = (p^e - q^e)/e, hence p_k = (t^e + e·a_k)^(1/e) where t = max p, a_k <= 0.
@@ -111,7 +112,7 @@ def exact(
             def beta(t: Floats) -> Floats:
                 return np.asarray(np.maximum(t**e + e * a, 0.0) ** (1 / e))
 
-            p = beta(_bisect(lambda t: total(beta(t)), ones / k, ones))
+            log_p = np.log(beta(_bisect(lambda t: total(beta(t)), ones / k, ones)))
         else:
             c = 1 / (1 - order)
             # p ∝ q·u^-c with u = δ + gap, and E_p[u] = a/(1-a).
@@ -123,9 +124,8 @@ def exact(
 
             high = target * ones
             delta = _bisect(mean, high * 1e-9, high, target=target)
-            p = q * (delta + gap) ** -c
-            p = p / total(p)
-    return np.asarray(p)
+            log_p = logq - c * np.log(delta + gap)
+    return np.asarray(log_p)
 
 
 def _bisect(

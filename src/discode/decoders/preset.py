@@ -113,7 +113,8 @@ class PresetDecoder:
                 f"preset {self.digest} is calibrated on scale {self.preset.scale!r}, not on "
                 f"{readings.scale.unique_name!r}; choose the decoder again with this scale"
             )
-        return replace(decoded, score=calibration.apply(decoded.score))
+        other = None if decoded.other is None else calibration.apply(decoded.other)
+        return replace(decoded, score=calibration.apply(decoded.score), other=other)
 
 
 def is_preset(method: str) -> bool:

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from discode.decoders.base import (
+    NEAR,
     Alternatives,
     Decoded,
     DistributionDecoder,
     Floats,
+    Indices,
     Solve,
     alternatives,
+    certain,
+    distinct_size,
     greedy_stem,
     integer_logp,
-    one_hot,
-    softmax,
 )
 from discode.errors import InputError
 from discode.options import Configurable, option, with_options_documented
@@ -40,15 +42,17 @@ class Raw(DistributionDecoder):
     )
 
     name = "raw"
-    counts_one_hot = False
+    counts_ties = False
 
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
         """Put all mass on the raw answer."""
-        return lambda rows, logp, raw: one_hot(raw, len(logp))
+        return lambda rows, logp, raw: certain(raw, len(logp))
 
-    def decode(self, readings: Readings) -> Decoded:
+    def _decode(
+        self, readings: Readings, seen: Alternatives, raw: Indices | None = None
+    ) -> Decoded:
         """Decode N readings; the score is the raw answer to the last bit."""
-        decoded = super().decode(readings)
+        decoded = super()._decode(readings, seen, raw)
         return replace(decoded, score=decoded.raw)
 
 
@@ -64,7 +68,7 @@ class Smoothing(DistributionDecoder):
 
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
         """Renormalise the token probabilities."""
-        return lambda rows, logp, raw: softmax(logp)
+        return lambda rows, logp, raw: logp
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ class Fleur(Configurable):
     Raw score below 1: Σ_d 0.1·d·p(d) at the first decimal, plus Σ_d 0.01·d·p₂(d) where a
     second decimal other than 0 was generated (FLEUR reads "0.80" as 0.8). Raw score 1.0:
     0.9·p('0') + p('1') at the integer token. Nothing is renormalised, so mass off the digits
-    counts as 0 and the rows of ``distribution`` add up to less than 1.
+    counts as 0 and the rows of ``distribution`` add up to less than 1. Sums that a float would
+    round to their highest value keep their order (:func:`~discode.decoders.base.distinct_size`).
     """
 
     name = "fleur"
@@ -92,21 +97,29 @@ class Fleur(Configurable):
         stem = greedy_stem(readings)
         seen = alternatives(readings)
         p = np.exp(seen.logp)
-        score = 0.1 * _weighted_sum(p, seen.values)
+        score = 0.1 * _weighted_sum(seen.logp, seen.values)
         if readings.second_logp is not None:
-            second = 0.01 * _weighted_sum(np.exp(readings.second_logp), seen.values)
+            second = 0.01 * _weighted_sum(readings.second_logp, seen.values)
             written = readings.second_logp.argmax(axis=1) != 0
             score += np.where(written & ~np.isnan(second), second, 0.0)
-        integer = np.exp(integer_logp(readings))
-        score = np.where(stem == 1, 0.9 * integer[:, 0] + integer[:, 1], score)
+        whole = _weighted_sum(integer_logp(readings), np.array([0.9, 1.0]))
+        score = np.where(stem == 1, whole, score)
         # Rounded log-probabilities may add up to a hair over 1.
         score = np.where(np.isnan(raw), np.nan, np.minimum(score, readings.scale.maximum))
         return Decoded(seen.answers, p, raw, score, np.zeros(len(readings), bool), plain.score)
 
 
-def _weighted_sum(p: Floats, values: Floats) -> Floats:
-    """Return Σ_k p[:, k]·values[k], added up in the same order for any number of rows."""
-    result = np.zeros(len(p))
+def _weighted_sum(logp: Floats, values: Floats) -> Floats:
+    """Return Σ_k values[k]·exp(logp[:, k]), added up in the same order for any number of rows.
+
+    Near its largest term's value v the sum is v less what is missing to it, in exact order.
+    """
+    top = np.nan_to_num(logp, nan=-np.inf).argmax(axis=1)
+    result, missing = np.zeros(len(logp)), -values[top] * np.expm1(logp[np.arange(len(logp)), top])
     for k, value in enumerate(values):
-        result += value * p[:, k]
+        part = value * np.exp(logp[:, k])
+        result += part
+        missing -= np.where(top == k, 0.0, part)
+    near = (missing > 0) & (missing < NEAR)
+    result[near] = values[top[near]] - distinct_size(np.log(missing[near]), NEAR)
     return result
