@@ -37,6 +37,7 @@ PLAN = KendallPlan(TWO, TWO)
         (lambda: pearson([TWO], TWO), "x"),
         (lambda: pearson(TWO, [1, 2, 3]), "y"),
         (lambda: KendallPlan(TWO, TWO, variant="a"), "variant"),
+        (lambda: KendallPlan(TWO, TWO, variant="c", m="both"), "people, scipy"),
         (lambda: PLAN([1, 1, 1]), "weights"),
         (lambda: PLAN([1, -1]), "weights"),
         (lambda: PLAN([0.5, 1.0]), "weights"),

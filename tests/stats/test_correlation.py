@@ -19,6 +19,7 @@ from discode.stats import (
     spearman,
     tie_rate,
 )
+from discode.stats.tau import M_RULES
 
 # Few levels: ties everywhere, in one column, in both, and constant columns too.
 Rows = list[tuple[int, int, int]]
@@ -29,7 +30,7 @@ rows = st.integers(1, 9).flatmap(
 )
 
 
-def brute(x: np.ndarray, y: np.ndarray, variant: str) -> float:
+def brute(x: np.ndarray, y: np.ndarray, variant: str, m_rule: str) -> float:
     """τ by looking at every pair."""
     s = tied_x = tied_y = 0
     pairs = list(itertools.combinations(range(len(x)), 2))
@@ -39,20 +40,41 @@ def brute(x: np.ndarray, y: np.ndarray, variant: str) -> float:
     m = min(len(set(x.tolist())), len(set(y.tolist())))
     if m < 2:
         return math.nan
+    if m_rule == "people":
+        m = len(set(y.tolist()))
     if variant == "c":
         return s / (len(x) ** 2 * (m - 1) / m / 2)
     return s / math.sqrt((len(pairs) - tied_x) * (len(pairs) - tied_y))
 
 
-@given(rows, st.sampled_from("bc"))
-@settings(max_examples=200, deadline=None)
-def test_weighted_equals_repeated_and_brute_force(given_rows: Rows, variant: str) -> None:
+@given(rows, st.sampled_from("bc"), st.sampled_from(M_RULES), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_weighted_equals_repeated_and_brute_force(
+    given_rows: Rows, variant: str, m: str, exchanged: bool
+) -> None:
     x, y, w = np.array(given_rows, dtype=np.int64).reshape(-1, 3).T
+    x, y = (y, x) if exchanged else (x, y)  # either side may have more values
     many_x, many_y = np.repeat(x, w), np.repeat(y, w)
-    tau = KendallPlan(x, y, variant=variant)(w)
-    repeated = KendallPlan(many_x, many_y, variant=variant)(np.ones(len(many_x), int))
+    tau = KendallPlan(x, y, variant=variant, m=m)(w)
+    repeated = KendallPlan(many_x, many_y, variant=variant, m=m)(np.ones(len(many_x), int))
     np.testing.assert_equal(tau, repeated)  # to the last bit, and NaN alike
-    np.testing.assert_allclose(tau, brute(many_x, many_y, variant), atol=1e-14)
+    np.testing.assert_allclose(tau, brute(many_x, many_y, variant, m), atol=1e-14)
+
+
+def test_coarse_scores_gain_by_scipys_m_and_not_by_peoples() -> None:
+    """The same order in two values instead of many: only scipy's m rewards it."""
+    people = np.arange(40)
+    fine, coarse, ones = people, people // 20, np.ones(40, int)
+    tau = {
+        (name, m): KendallPlan(x, people, variant="c", m=m)(ones)
+        for name, x in (("fine", fine), ("coarse", coarse))
+        for m in M_RULES
+    }
+    assert tau["fine", "people"] == tau["fine", "scipy"] == pytest.approx(1)
+    assert tau["coarse", "scipy"] == pytest.approx(1)
+    assert tau["coarse", "people"] == pytest.approx((1 / 2) / (39 / 40))
+    for m in M_RULES:
+        assert math.isnan(KendallPlan(np.ones(40), people, variant="c", m=m)(ones))
 
 
 @given(rows, st.sampled_from("bc"), st.integers(0, 2**32 - 1))
@@ -74,8 +96,13 @@ def test_large_columns_against_scipy(levels: int, variant: str) -> None:
     x = np.round(y / levels + rng.normal(size=3000), 2)
     expected = scipy.stats.kendalltau(x, y, variant=variant).statistic
     for sides in ((x, y), (y, x)):
-        tau = KendallPlan(*sides, variant=variant)(np.ones(3000, int))
+        tau = KendallPlan(*sides, variant=variant, m="scipy")(np.ones(3000, int))
         assert tau == pytest.approx(expected, abs=1e-13)
+        if variant == "c":
+            few = min(len(np.unique(x)), len(np.unique(y)))
+            people = len(np.unique(sides[1]))
+            tau = KendallPlan(*sides, variant="c")(np.ones(3000, int))
+            assert tau == pytest.approx(expected * (1 - 1 / few) / (1 - 1 / people), abs=1e-13)
     plan, codes = KendallPlan(x, y, variant=variant), rng.integers(0, 7, 3000)
     multiplicities = rng.integers(0, 4, size=(3, 7))
     expected = [plan(m[codes]) for m in multiplicities]

@@ -85,6 +85,9 @@ def test_all_swaps_of_few_images(variant: str) -> None:
         swap = np.array(coins)[image]
         sides = np.where(swap, y, x), np.where(swap, x, y)
         taus = [kendalltau(side, human, variant=variant).statistic for side in sides]
+        if variant == "c":  # one m for both sides: that of the human ratings
+            few = [min(3, len(np.unique(side))) for side in sides]
+            taus = [t * (1 - 1 / m) / (1 - 1 / 3) for t, m in zip(taus, few, strict=True)]
         differences.append(taus[0] - taus[1])
     d = np.abs(differences)
     done = permutation_test(a, b, human, variant=variant, clusters=image, resamples=2000)
@@ -183,3 +186,25 @@ def test_several_metrics_are_tested_as_each_two_of_them(variant: str) -> None:
             observed, *drawn = np.diff(sides, axis=0)[0]
             assert test.difference == observed
             assert test.p == (1 + np.sum(np.abs(drawn) >= abs(observed) - 1e-12)) / 61
+
+
+@pytest.mark.parametrize("variant", "bc")
+def test_swaps_that_make_a_side_constant_count_against_the_difference(variant: str) -> None:
+    """Swapping one of two rows leaves equal ranks on both sides, whose τ is undefined."""
+    assert permutation_test([1, 2], [2, 1], [1, 2], variant=variant, resamples=40).p == 1
+
+
+@pytest.mark.parametrize("variant", "bc")
+def test_few_rows_and_few_values(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of counting swaps agree, where sides are often constant."""
+    rng = np.random.default_rng(7)
+    for _ in range(60):
+        n = int(rng.integers(2, 6))
+        human, a, b = rng.integers(0, 4, n), rng.integers(0, 2, n), rng.integers(0, 3, n)
+        if min(len(np.unique(side)) for side in (human, a, b)) < 2:
+            continue
+        options: Any = {"variant": variant, "resamples": 30, "clusters": np.arange(n) // 2}
+        quick = permutation_test(a, b, human, **options)
+        with monkeypatch.context() as patched:
+            patched.setattr("discode.stats.permutation.is_small", lambda *_: False)
+            assert permutation_test(a, b, human, **options) == quick

@@ -85,10 +85,9 @@ class DecoderChoice:
     Of the M ``specs`` the baseline is the first. ``agreement`` (M,) is that on all images: too good
     for the winner, which was chosen on them; ``measure`` says what it is, "tau_c" or "mean"
     (accuracy). ``failed`` judgments have no score and are not used; ``unusable`` methods have none
-    where the baseline has one, ``same`` ones give the scores of the spec they name. ``flattered``
-    says whose τ_c is the highest for its ties alone. ``calibration`` goes from the recommended
-    method's scores to people's ratings, with its held-out error and the share of tied pairs before
-    and after.
+    where the baseline has one, ``same`` ones give the scores of the spec they name. ``calibration``
+    goes from the recommended method's scores to people's ratings, with its held-out error and the
+    share of tied pairs before and after.
     """
 
     specs: tuple[str, ...]
@@ -100,7 +99,6 @@ class DecoderChoice:
     failed: int
     unusable: tuple[str, ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)
-    flattered: str = ""
     calibration: Calibration | None = None
     error: CalibrationError | None = None
     ties: tuple[float, float] = (0.0, 0.0)
@@ -170,9 +168,6 @@ def choose_decoder(
     choice = DecoderChoice(
         specs, np.array(agreement), nested, measure, images, len(pairs), failed, unusable, same
     )
-    if isinstance(judgments, Ratings):
-        scores = {spec: value[pairs] for spec, value in values.items()}
-        choice = replace(choice, flattered=_flattered(choice, scores, judgments.value[keep]))
     if not calibrated or not isinstance(judgments, Ratings):
         return choice
     return _calibrate(choice, values, pairs, judgments.value[keep], fold[clusters])
@@ -192,22 +187,6 @@ def _comparable(
     same = {spec: first[values[spec].tobytes()] for spec in values if spec not in unusable}
     specs = tuple(spec for spec in same if same[spec] == spec)
     return specs, tuple(unusable), same
-
-
-def _flattered(choice: DecoderChoice, scores: Mapping[str, Floats], people: Floats) -> str:
-    """Say of the highest τ_c that its decoder owes it to having fewer values than people have."""
-    base, best = choice.specs[0], choice.specs[int(choice.agreement.argmax())]
-    few, many = len(np.unique(scores[best])), len(np.unique(people))
-    if best == choice.winner or few >= many:
-        return ""
-    tau = 100 * float(choice.agreement.max())
-    tied = [f"{100 * tie_rate(side):.0f} %" for side in (people, scores[best], scores[base])]
-    return (
-        f"{best} has the highest τ_c, {tau:.2f}, for its ties alone: people's scores tie in "
-        f"{tied[0]} of the pairs, {best}'s in {tied[1]}, {base}'s in {tied[2]}, and τ_c makes up "
-        f"for ties by m/(m-1), with m = {few} for {best} and {many} for people. Decoders are "
-        f"chosen with m = {many} for all; so {best} has {tau * (1 - 1 / few) / (1 - 1 / many):.2f}."
-    )
 
 
 def _with_scores(judgments: Ratings | Preferences, base: Floats) -> tuple[NDArray[np.bool_], int]:
@@ -270,8 +249,6 @@ def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
             f"pairs of scores: {100 * choice.ties[0]:.2f} % before, {100 * choice.ties[1]:.2f} % "
             f"after; {measure} is measured before."
         )
-    if choice.flattered:
-        sentences.append(choice.flattered)
     if choice.unusable:
         sentences.append(
             f"Not compared, since they have no score where {choice.specs[0]} has one: "

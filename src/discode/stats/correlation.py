@@ -3,8 +3,9 @@
 Nothing is dropped here. A row that is not finite makes the result NaN, with an
 ``UndefinedWarning``: the caller drops and counts such rows.
 
-Report ``tie_rate`` with τ: τ_b forgives a metric its ties, τ_c does not. FLEUR's raw digits on
-Flickr8k-Expert beat its smoothed scores on τ_b (56.1 to 52.7) and lose on τ_c (34.9 to 53.0).
+Report ``tie_rate`` with τ: τ_b forgives a metric its ties, τ_c does not, unless its m is scipy's
+and the metric has fewer values than people. FLEUR's raw digits on Flickr8k-Expert beat its smoothed
+scores on τ_b (56.1 to 52.7) and lose on τ_c (34.9 to 53.0).
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ def permutation_tests(
 
     Scores are first made comparable, each metric by itself: they become mean ranks, so that no
     monotone change of a metric changes p. What is tested is that the ranks may be swapped: a metric
-    that ties where the other does not is not its equal, which is as it should be with τ_c.
+    that ties where the other does not is not its equal, which is as it should be with τ_c, whose m
+    is the number of distinct human scores for both.
     A test is NaN, with an ``UndefinedWarning``, where a row is not finite.
 
     All see the same swaps. What a metric's scores add to S among themselves is worked out once,

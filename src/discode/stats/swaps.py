@@ -6,7 +6,8 @@ sign(a_i - b_j)·sign(h_i - h_j) over the rows i of a cell and j of another, and
 
     S = ½ uᵀB_aa u + uᵀB_ab s + ½ sᵀB_bb s
 
-on the first side, and with u and s exchanged on the second. Whole numbers throughout.
+on the first side, and with u and s exchanged on the second. Whole numbers throughout. m in τ_c is
+the number of distinct human ratings, for every metric and every swap.
 """
 
 from __future__ import annotations
@@ -26,9 +27,6 @@ from discode.stats.tau import (
     signs_below,
     tau_of,
 )
-
-RANKS = 64
-"""Distinct ranks are counted this many at a time, until there are as many as human levels."""
 
 
 def is_small(ranked: Sequence[Floats], human: Floats, size: int) -> bool:
@@ -57,6 +55,11 @@ class SwappedRanks:
             SortedRows(rank[order], levels[order], cells[order])
             for rank, order in zip(ranked, orders, strict=True)
         ]
+        self._ends = np.empty((len(ranked), 2, self._size))  # lowest and highest rank by cell
+        self._ends[:, 0], self._ends[:, 1] = np.inf, -np.inf
+        for number, rank in enumerate(ranked):
+            np.minimum.at(self._ends[number, 0], cells, rank)
+            np.maximum.at(self._ends[number, 1], cells, rank)
         self._own = cache(lambda i: self._forms(i, i))
 
     def differences(self, i: int, j: int) -> Iterator[Floats]:
@@ -81,23 +84,11 @@ class SwappedRanks:
         matrices = [half + other.T, *([_ties(a, b, self._size)] if self._variant == "b" else ())]
         return [np.array([_form(matrix, s) for matrix in matrices]) for s in self._swaps]
 
-    def _distinct(self, i: int, j: int, s: NDArray[np.int8]) -> Floats:
-        """How many ranks there are where cells with s = 1 have i's, at most the human levels."""
-        ranks = np.union1d(self._sorted[i].x, self._sorted[j].x)
-        count = np.zeros(len(s))
-        for start in range(0, len(ranks), RANKS):
-            some = ranks[start : start + RANKS]
-            seen = np.zeros((len(s), len(some)))
-            for metric, chosen in ((i, s), (j, 1 - s)):
-                rank, _, cell = self._sorted[metric]
-                part = slice(*np.searchsorted(rank, [some[0], np.nextafter(some[-1], np.inf)]))
-                occurs = np.zeros((self._size, len(some)))
-                occurs[cell[part], np.searchsorted(some, rank[part])] = 1
-                seen += chosen @ occurs
-            count += (seen > 0).sum(axis=1)
-            if (count >= self._levels).all():
-                break
-        return np.minimum(count, self._levels)
+    def _distinct(self, i: int, j: int, s: NDArray[np.int8]) -> Ints:
+        """The human levels (R,), or 1 where cells with i's ranks (s = 1) and j's share one rank."""
+        low, high = (np.where(s, self._ends[i, end], self._ends[j, end]) for end in (0, 1))
+        constant = low.min(axis=1) == high.max(axis=1)
+        return np.where(constant, 1, self._levels)
 
 
 def _form(matrix: Floats, swapped: NDArray[np.int8]) -> Floats:

@@ -4,9 +4,11 @@ With w_i copies of row i and N = Σ w_i rows in all,
 
     S   = Σ_{i<j} w_i w_j sign(x_i - x_j) sign(y_i - y_j)        concordant minus discordant
     τ_b = S / sqrt((P - T_x)(P - T_y)),    P = N(N-1)/2          T: pairs tied in x, in y
-    τ_c = 2S / (N² (m-1)/m)                                      m: distinct values, the fewer
+    τ_c = 2S / (N² (m-1)/m)                                      m: a number of distinct values
 
-as in ``scipy.stats.kendalltau``. Whole numbers throughout: equal to τ of the repeated rows.
+Whole numbers throughout: equal to τ of the repeated rows. In ``scipy.stats.kendalltau`` m is the
+number of distinct values of x or of y, whichever is lower, so that a metric with five values is
+divided by less than one with thousands. Here m is that of y, people's scores, for every metric.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 from discode.errors import InputError, lookup
 from discode.stats.base import Floats, Ints, columns, counts
 
+M_RULES = ("people", "scipy")
+"""What m in τ_c counts: the distinct values of y, or of the side with fewer, as scipy does."""
 MATRIX_CLUSTERS = 4096
 """With more clusters than this, their matrix (128 MiB of doubles here) is not worth its memory."""
 MATRIX_LEVELS = 64
@@ -59,10 +63,14 @@ def digit_splits(runs: Ints, levels: Ints, groups: Ints) -> Iterator[DigitSplit]
         yield DigitSplit(order, bit, _bounds(changes), _bounds(opens))
 
 
-def by_levels(x: NDArray[np.generic], y: NDArray[np.generic]) -> tuple[Ints, Ints]:
-    """Return the distinct values of both sides, numbered from 0; the side with fewer is second."""
+def by_levels(x: NDArray[np.generic], y: NDArray[np.generic]) -> tuple[Ints, Ints, bool]:
+    """Number the distinct values of both sides from 0; the side with fewer is second.
+
+    The third result says whether that is x.
+    """
     runs, levels = (np.unique(side, return_inverse=True)[1].astype(np.int64) for side in (x, y))
-    return (levels, runs) if runs.max(initial=-1) < levels.max(initial=-1) else (runs, levels)
+    swapped = bool(runs.max(initial=-1) < levels.max(initial=-1))
+    return (levels, runs, swapped) if swapped else (runs, levels, swapped)
 
 
 def _bounds(opens: NDArray[np.bool_]) -> Ints:
@@ -85,7 +93,8 @@ def concordances(
     """
     groups = np.zeros(len(x), np.int64) if groups is None else groups
     result = np.zeros(weights.shape)
-    for split in digit_splits(*by_levels(x, y), groups):
+    runs, levels, _ = by_levels(x, y)
+    for split in digit_splits(runs, levels, groups):
         w, bit = weights[split.order], split.bit[:, None]
         sums = np.zeros((2, len(x) + 1, weights.shape[1]))  # of the zeros, of the ones
         np.cumsum(np.where(bit, 0.0, w), axis=0, out=sums[0, 1:])
@@ -141,7 +150,10 @@ def signs_below(a: SortedRows, b: SortedRows, levels: int, size: int) -> Floats:
 
 
 class KendallPlan:
-    """τ of ``x`` and ``y`` (n,) as a function of how often each row counts.
+    """τ of a metric's ``x`` and people's ``y`` (n,) as a function of how often each row counts.
+
+    ``m`` is one of ``M_RULES`` and matters to τ_c alone; only rows that count have values. τ is NaN
+    where a side is constant.
 
     The side with fewer levels (L distinct values; the human one as a rule) is split by binary
     digits: a call costs O(n log L), nothing is sorted again. ``clustered`` is for whole clusters
@@ -154,13 +166,16 @@ class KendallPlan:
     (0.2357, 0.8165)
     """
 
-    def __init__(self, x: ArrayLike, y: ArrayLike, *, variant: str = "b") -> None:
+    def __init__(
+        self, x: ArrayLike, y: ArrayLike, *, variant: str = "b", m: str = "people"
+    ) -> None:
         lookup(dict.fromkeys("bc"), variant, "variant")
+        lookup(dict.fromkeys(M_RULES), m, "m")
         a, b = columns(x=x, y=y)
-        self.variant = variant
+        self.variant, self.m = variant, m
         self.rows = len(a)
         self.finite = bool(np.isfinite(a).all() and np.isfinite(b).all())
-        runs, levels = by_levels(a, b)
+        runs, levels, self._swapped = by_levels(a, b)
         self._order = np.argsort(runs, kind="stable")
         self._runs, self._levels = runs[self._order], levels[self._order]
         self._starts = np.flatnonzero(np.diff(self._runs, prepend=-1))
@@ -230,11 +245,14 @@ class KendallPlan:
         return taus
 
     def _ties(self, weights: Ints) -> Ints:
-        """Rows, distinct values on the poorer side, ordered tied pairs on each side: (4,)."""
+        """Rows, m, or 1 where a side is constant, ordered tied pairs on each side: (4,)."""
         runs = np.add.reduceat(weights, self._starts)
         levels = np.bincount(self._levels, weights=weights, minlength=self._level_count)
         total = int(levels.sum())
-        distinct = min(np.count_nonzero(runs), np.count_nonzero(levels))
+        present = np.count_nonzero(runs), np.count_nonzero(levels)
+        distinct = min(present)
+        if self.m == "people" and distinct > 1:
+            distinct = present[0 if self._swapped else 1]
         return np.array([total, distinct, runs @ runs - total, int(levels @ levels) - total])
 
 
