@@ -87,7 +87,7 @@ def main() -> None:
                 load_benchmark(name, data / place),
                 label_metrics(metrics),
                 MetricFactory(),
-                AgreementProtocol(resamples=0),
+                AgreementProtocol(resamples=0, tau_m="scipy"),
             )
             for label, reason in problems.items():
                 sys.exit(f"{label}: {reason}")

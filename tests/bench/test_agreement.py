@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.stats import kendalltau
 from discode.bench import AgreementProtocol, measure_agreement
 from discode.benchmarks import Preferences, Ratings
 from discode.errors import InputError
-from tests.helpers.fake_runs import QUICK, preferred, rated
+from tests.helpers.fake_runs import QUICK, coarse_run, preferred, rated
 
 
 def test_ratings_against_scipy() -> None:
@@ -66,7 +66,30 @@ def test_one_image_has_no_interval() -> None:
     assert np.isnan(found["tau_c"].low)
 
 
-@pytest.mark.parametrize("given", [{"ties": "x"}, {"resamples": 5}, {"seed": -1}, {"level": 1.0}])
+@pytest.mark.parametrize("metric", ["coarse", "fine"])
+def test_m_is_peoples_unless_scipys_is_asked_for(metric: str) -> None:
+    log = coarse_run()
+    value, people = log.results[metric].value, log.judgments.value  # type: ignore[union-attr]
+    by_scipy = kendalltau(value, people, variant="c").statistic
+    few, many = min(len(np.unique(value)), len(np.unique(people))), len(np.unique(people))
+    expected = {"people": by_scipy * (1 - 1 / few) / (1 - 1 / many), "scipy": by_scipy}
+    for tau_m, tau in expected.items():
+        protocol = replace(QUICK, tau_m=tau_m)
+        found = measure_agreement(log.judgments, log.image, value, protocol)["tau_c"]
+        assert found.value == pytest.approx(tau, abs=1e-12)
+        assert found.low < found.value < found.high
+    assert (expected["people"] < expected["scipy"]) == (metric == "coarse")
+
+
+def test_a_protocol_from_before_m_was_recorded_has_scipys() -> None:
+    assert AgreementProtocol().tau_m == "people"
+    assert AgreementProtocol.read({"resamples": 100}).tau_m == "scipy"
+    assert AgreementProtocol.read(asdict(QUICK)) == QUICK
+
+
+@pytest.mark.parametrize(
+    "given", [{"ties": "x"}, {"tau_m": "x"}, {"resamples": 5}, {"seed": -1}, {"level": 1.0}]
+)
 def test_a_protocol_that_is_not_allowed(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="is not allowed"):
         AgreementProtocol(**given)

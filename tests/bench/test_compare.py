@@ -19,7 +19,7 @@ from discode.bench import (
 from discode.bench.compare import agreement_difference
 from discode.errors import InputError, UnknownNameError
 from discode.scores import Floats
-from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, rated
+from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, coarse_run, rated
 
 
 def test_comparisons(runs: dict[str, RunLog]) -> None:
@@ -51,6 +51,22 @@ def test_the_benchmark_says_which_tau(runs: dict[str, RunLog]) -> None:
         assert one.measure == measure
         expected = log.results["cider"].measures[measure].value
         assert math.isclose(one.value_a, 100 * expected)
+
+
+def test_metrics_are_compared_with_one_m() -> None:
+    """With scipy's m two values would beat many, also where the log was measured with it."""
+    by_scipy = coarse_run(replace(QUICK, tau_m="scipy"))
+    scipys = [100 * by_scipy.results[name].measures["tau_c"].value for name in ("coarse", "fine")]
+    assert scipys[0] > scipys[1]
+    done = [compare_metrics(log, [], resamples=100) for log in (coarse_run(), by_scipy)]
+    assert done[0] == done[1]
+    (pair,) = done[0].pairs
+    expected = [
+        100 * coarse_run().results[name].measures["tau_c"].value for name in (pair.a, pair.b)
+    ]
+    assert [pair.value_a, pair.value_b] == pytest.approx(expected)
+    assert pair.difference < 0
+    assert pair.verdict() == "fine is better than coarse"
 
 
 def test_what_cannot_be_compared(runs: dict[str, RunLog]) -> None:

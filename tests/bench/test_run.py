@@ -11,12 +11,19 @@ import numpy as np
 import pytest
 
 from discode.bench import RunLog, label_metrics, run_metrics
-from discode.bench.run import pairs_to_judge
+from discode.bench.run import measure_by, pairs_to_judge
 from discode.errors import InputError
 from discode.metrics.base import NO_REFERENCES
 from discode.pairs import Pair
 from discode.scores import Scores
-from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
+from tests.helpers.fake_runs import (
+    QUICK,
+    FakeFactory,
+    FakeMetric,
+    coarse_run,
+    preferred,
+    rated,
+)
 
 
 def test_a_pair_is_scored_once_and_a_run_is_resumed(tmp_path: Path) -> None:
@@ -94,6 +101,23 @@ def test_measuring_again_signs_again() -> None:
     again, _ = run_metrics(bench, {"a": "a"}, factory, half, earlier=first)
     assert "|benchmark:pascal50s(draws=1)|ties:wrong" in str(first.results["a"].signature)
     assert "|benchmark:pascal50s(draws=1)|ties:half" in str(again.results["a"].signature)
+
+
+def test_another_m_is_measured_again_and_signed() -> None:
+    first = coarse_run()
+    again = measure_by(replace(QUICK, tau_m="scipy"), first)
+    new = coarse_run(replace(QUICK, tau_m="scipy"))
+    for label, result in again.results.items():
+        assert result.measures == new.results[label].measures
+        assert result.signature == new.results[label].signature
+    signatures = [log.results["coarse"].signature for log in (first, again)]
+    assert [signature["tau_m"] for signature in signatures] == ["people", "scipy"]
+    before, after = (log.results["coarse"].measures for log in (first, again))
+    assert before["tau_b"] == after["tau_b"]
+    assert before["tau_c"].value < after["tau_c"].value
+    assert measure_by(QUICK, first) is first
+    choices, _ = run_metrics(preferred(), {"a": "a"}, FakeFactory(a=FakeMetric(0, 2.0)), QUICK)
+    assert "tau_m" not in str(choices.results["a"].signature)
 
 
 def test_the_pairs_that_a_judge_is_asked_about() -> None:

@@ -38,6 +38,17 @@ def test_a_log_of_version_1_is_read(runs: dict[str, RunLog], tmp_path: Path) -> 
     assert old.read_bytes() == new.read_bytes()
 
 
+def test_a_log_from_before_m_was_recorded_has_scipys(
+    runs: dict[str, RunLog], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.json"
+    runs["ratings"].save(path)
+    data = json.loads(path.read_text())
+    assert data["protocol"].pop("tau_m") == "people"
+    path.write_text(json.dumps(data))
+    assert RunLog.load(path).protocol.tau_m == "scipy"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

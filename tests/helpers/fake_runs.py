@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -41,6 +42,14 @@ class FakeMetric:
         if progress:
             progress(len(pairs))
         return Scores(value, self.signature)
+
+
+class CoarseMetric(FakeMetric):
+    """Says of a caption whether it is long: two scores."""
+
+    def score_pairs(self, pairs: Sequence[Pair], **options: Any) -> Scores:
+        scores = super().score_pairs(pairs, **options)
+        return Scores(np.where(scores.value > 15, 1.0, 0.0), self.signature)
 
 
 class FakeFactory(MetricFactory):
@@ -97,3 +106,16 @@ def fake_runs() -> dict[str, RunLog]:
         "ratings": run_metrics(rated(), labels, factory, QUICK)[0],
         "choices": run_metrics(preferred(), labels, factory, QUICK)[0],
     }
+
+
+def coarse_run(protocol: AgreementProtocol = QUICK, name: str = "custom") -> RunLog:
+    """People's ratings have many values: a metric with two, and one with many."""
+    bench = rated()
+    length = [len(pair.caption) for pair in bench.pairs]
+    noise = np.random.default_rng(3).integers(-6, 7, len(length))
+    people = Ratings(np.arange(len(length)), np.array(length, float) + noise, np.zeros_like(noise))
+    metrics = {"coarse": CoarseMetric(0, 2.0), "fine": FakeMetric(1, 8.0)}
+    bench = replace(bench, name=name, judgments=people)
+    return run_metrics(
+        bench, {label: label for label in metrics}, FakeFactory(**metrics), protocol
+    )[0]

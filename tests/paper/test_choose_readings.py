@@ -14,6 +14,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from discode import decode
+from discode.bench.agreement import TAU_C_NOTES
 from discode.decoders import get_decoder
 from tests.helpers.command_line import call, refused
 from tests.helpers.simulated_ratings import simulate
@@ -120,7 +121,8 @@ def test_ties_are_not_paid_for(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ("--readings", tmp_path / "a.csv", "--ratings", "people", "--scale", "five")
     (row,) = table(*command).values()
-    call("choose", *command, "--resamples", 100, "-o", out)
+    done = call("choose", *command, "--resamples", 100, "-o", out)
+    assert TAU_C_NOTES["people"] in done.stdout
     chosen = json.loads((out / "decoder.json").read_text())["chosen"]
     raw = decode(np.log(p), method="raw", scale="five").value
     few, many = 5, len(np.unique(truth))

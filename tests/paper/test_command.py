@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from discode.bench import RunLog
+from discode.bench.agreement import TAU_C_NOTES
 from discode.benchmarks import load_benchmark
 from discode.paper import STUDIES
 from tests.helpers.command_line import DISCODE, refused, run
@@ -42,6 +43,8 @@ def test_a_study_is_written_and_goes_on_from_its_logs(data: Path, tmp_path: Path
     log = first / "runs" / "discode-embedded_flickr8k-expert.json"
     results = json.loads(log.read_text())["results"]
     assert len(results) == 10
+    assert RunLog.load(log).protocol.tau_m == "scipy"  # as in the published tables
+    assert TAU_C_NOTES["scipy"] in (first / "ablation.txt").read_text()
     assert (first / "readings.db").is_file()
     assert "other data" in (first / "ablation.txt").read_text()
     # Another study from the log and its readings: a judge that only replays.

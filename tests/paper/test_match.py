@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from discode.bench import RunLog
+from discode.benchmarks import Ratings
 from discode.paper import match_published, published_cells
 from discode.paper.published import paper_model
 from discode.prompts import CAPTION_LAST
@@ -232,3 +234,20 @@ def test_every_cell_of_a_benchmark_can_be_reached() -> None:
                     if match.cell:
                         reached.add((match.cell.system, match.model, match.value))
     assert wanted - reached == {("fleur", "LLaVA-NeXT-13B", 51.1)}  # a contradiction
+
+
+def test_another_m_in_tau_c_is_a_departure_where_it_matters() -> None:
+    """The literature's m is scipy's; both are the same unless a metric has fewer values."""
+    log = run_of("composite", judged("raw"))
+    (result,) = log.results.values()
+    count = len(result.value)
+    people = Ratings(
+        np.arange(count), np.arange(count, dtype=np.float64) % 5, np.zeros(count, np.int64)
+    )
+    for values, comparable in ((3, False), (5, True), (9, True)):
+        scored = replace(result, value=np.arange(count, dtype=np.float64) % values)
+        mine = replace(log, judgments=people, results={"a": scored})
+        check(mine, "tau_b", 58.3)
+        check(mine, "tau_c", 63.1, "" if comparable else "--tau-m scipy")
+        scipys = replace(mine, protocol=replace(mine.protocol, tau_m="scipy"))
+        check(scipys, "tau_c", 63.1)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from discode.bench import RunLog, measure_agreement
+from discode.bench.agreement import TAU_C_NOTES
 from discode.bench.layout import TABLE_FORMATS, write_table
 from discode.benchmarks import BENCHMARKS, Preferences
 from discode.errors import InputError, UnknownNameError
@@ -20,7 +21,7 @@ from discode.paper import plot_runs, render_table, table_cells
 from discode.paper.published import PAPER_TABLES, published_cells
 from discode.paper.run_tables import published_table, table_measures
 from discode.signature import Signature
-from tests.helpers.fake_runs import QUICK, fake_runs
+from tests.helpers.fake_runs import QUICK, coarse_run, fake_runs
 
 
 @pytest.fixture
@@ -141,3 +142,15 @@ def test_a_plot(runs: dict[str, RunLog], tmp_path: Path) -> None:
     assert (tmp_path / "a.png").stat().st_size > 10_000
     with pytest.raises(InputError, match=r"a\.txt"):
         plot_runs(runs, tmp_path / "a.txt")
+
+
+def test_a_table_has_one_m(runs: dict[str, RunLog]) -> None:
+    people, scipy = coarse_run(), coarse_run(replace(QUICK, tau_m="scipy"))
+    notes = [
+        [line for line in render_table(logs).splitlines() if line.startswith("τ_c: m is")]
+        for logs in ({"a": people}, {"a": scipy}, {"a": people, "b": scipy}, {"a": runs["choices"]})
+    ]
+    assert notes == [[TAU_C_NOTES["people"]], [TAU_C_NOTES["scipy"]], [TAU_C_NOTES["people"]], []]
+    # Both runs scored alike: measured by one m they are one.
+    assert render_table({"a": people, "b": scipy}) == render_table({"a": people})
+    assert render_table({"a": scipy}) != render_table({"a": people})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.bench.agreement import AgreementProtocol
+from discode.bench.agreement import TAU_C_NOTES, AgreementProtocol
 from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.decoders import get_decoder
 from discode.errors import InputError
@@ -192,3 +193,13 @@ def test_a_card_is_kept_as_it_is(zoo: Benchmark, tmp_path: Path) -> None:
     card.save(tmp_path / "card.json")
     for path in (tmp_path, tmp_path / "card.json"):
         assert repr(Card.load(path)) == repr(card)
+
+
+def test_a_card_says_which_m_its_tau_c_has(zoo: Benchmark, tmp_path: Path) -> None:
+    card = make_card(judge(Sees()), plan_probe(zoo, PROTOCOL, 5))
+    assert TAU_C_NOTES["people"] in card.notes()
+    card.save(tmp_path / "card.json")
+    data = json.loads((tmp_path / "card.json").read_text())
+    del data["protocol"]["tau_m"]  # a card from before it was recorded
+    (tmp_path / "card.json").write_text(json.dumps(data))
+    assert TAU_C_NOTES["scipy"] in Card.load(tmp_path).notes()

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from discode.bench import RunLog, run_metrics
+from discode.bench.agreement import TAU_C_NOTES
 from discode.bench.systems import compare_systems, join_systems
 from discode.benchmarks import load_benchmark
 from discode.errors import ImageError, InputError
@@ -28,7 +29,7 @@ from discode.report.bars import find_bars
 from discode.report.thumbnails import SIDE, encode_thumbnail, make_thumbnails
 from tests.helpers.command_line import refused, run
 from tests.helpers.fake_model import FakeModel
-from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
+from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, coarse_run, preferred, rated
 from tests.helpers.reports import HOSTILE, TEXTS, explain_custom, make_custom, run_custom
 from tests.helpers.samples import png
 
@@ -157,6 +158,20 @@ def test_tables_are_in_the_page_as_they_are_elsewhere(tmp_path: Path) -> None:
                 np.testing.assert_allclose(cell[:3], 100 * np.array([one.value, one.low, one.high]),
                                            rtol=1e-4)  # fmt: skip
     assert choices["category"] == ["HC", "MM"] * 100
+
+
+def test_the_page_says_which_m(tmp_path: Path) -> None:
+    people, scipy = coarse_run(), coarse_run(replace(QUICK, tau_m="scipy"))
+    for logs, rule, also in (
+        ({"a": people}, "people", False),
+        ({"a": scipy}, "scipy", True),
+        ({"a": people, "b": scipy}, "people", False),
+    ):
+        write_report(tmp_path / "r.html", logs, resamples=100)
+        (entry,) = _data(tmp_path / "r.html")["benchmarks"]
+        assert f" {TAU_C_NOTES[rule]}." in entry["compared"]
+        assert ("5 %, with people's m." in entry["compared"]) == also
+        assert [metric["label"] for metric in entry["metrics"]] == ["coarse", "fine"]
 
 
 def test_bars_are_what_the_decoder_makes_of_the_readings(folder: Path) -> None:

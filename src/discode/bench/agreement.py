@@ -27,7 +27,13 @@ from discode.stats import (
     tie_calibrated,
     tie_rate,
 )
+from discode.stats.tau import M_RULES
 
+TAU_C_NOTES = {
+    "people": "τ_c: m is the number of people's distinct scores, for every metric",
+    "scipy": "τ_c: m is scipy's, the distinct scores of metric or people, whichever are fewer",
+}
+"""What a table with τ_c says of m, by ``AgreementProtocol.tau_m``."""
 _LEVELS = 64
 """Ratings with more distinct values are taken to be continuous."""
 # Fewer resamples do not give a useful interval.
@@ -39,12 +45,22 @@ _Ints = NDArray[np.int64]
 @with_options_documented
 @dataclass(frozen=True)
 class AgreementProtocol(Configurable):
-    """How agreement is measured: ties of preferences, and the bootstrap of the intervals."""
+    """How agreement is measured: ties of preferences, m of τ_c, the bootstrap of the intervals."""
 
     ties: str = option("wrong", "how ties of preferences count", "wrong", "half")
     resamples: int = option(1000, "resamples of the intervals; 0: no intervals", _RESAMPLES)
     seed: int = option(0, "random seed of the bootstrap", COUNT)
     level: float = option(0.95, "coverage of the intervals", _SHARE)
+    tau_m: str = option(
+        "people",
+        "m in τ_c: people's distinct scores, or as in scipy, the metric's if fewer",
+        *M_RULES,
+    )
+
+    @classmethod
+    def read(cls, saved: Mapping[str, Any]) -> AgreementProtocol:
+        """Return the protocol of a file; one without ``tau_m`` was measured with scipy's m."""
+        return cls(**{"tau_m": "scipy", **saved})
 
     @property
     def bootstrap(self) -> dict[str, Any]:
@@ -84,7 +100,10 @@ def main_measure(benchmark: str, judgments: Ratings | Preferences) -> str:
 def agreement_statistic(
     judgments: Ratings | Preferences, value: Floats, name: str, ties: str, keep: NDArray[np.bool_]
 ) -> Callable[[_Ints], float]:
-    """Return a measure as a function of how often each of the kept judgments counts."""
+    """Return a measure as a function of how often each of the kept judgments counts.
+
+    m in τ_c is people's, whatever the protocol: metrics are compared with it.
+    """
     if isinstance(judgments, Ratings):
         x, y = value[judgments.pair][keep], judgments.value[keep]
         return KendallPlan(x, y, variant=name.removeprefix("tau_"))
@@ -98,7 +117,7 @@ def _of_ratings(
     x, y = value[judgments.pair], judgments.value
     keep = np.isfinite(x) & np.isfinite(y)
     x, y, clusters = x[keep], y[keep], image[judgments.pair][keep]
-    resampling, plan = protocol.bootstrap, KendallPlan(x, y, variant="b")
+    resampling, plan = protocol.bootstrap, KendallPlan(x, y, m=protocol.tau_m)
     intervals = {
         name: bootstrap(tau, clusters, **resampling)
         for name, tau in (("tau_b", plan), ("tau_c", plan.as_variant("c")))

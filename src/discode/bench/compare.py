@@ -134,7 +134,8 @@ def compare_metrics(
 ) -> MetricComparison:
     """Compare metrics of a run, two or more; without names, all of them.
 
-    ``measure`` is "tau_b" or "tau_c" for ratings, "mean" (accuracy) for preferences. ``swap`` is
+    ``measure`` is "tau_b" or "tau_c" for ratings, "mean" (accuracy) for preferences; m in τ_c is
+    people's for all metrics, also where the log's protocol has scipy's. ``swap`` is
     what the permutation test exchanges: "images", all captions of an image together (safe), or
     "captions", one by one (PERM-BOTH: more power where a metric's errors on the captions of an
     image are independent).
@@ -182,7 +183,8 @@ def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtoco
     """Return how much better metric ``a`` agrees with people than ``b``, in percent, and p.
 
     Interval and p are of the paired bootstrap over images; without resamples they are NaN. The
-    measure is the benchmark's own, on the judgments for which both have a score.
+    measure is the benchmark's own, on the judgments for which both have a score; m in τ_c is
+    people's for both.
     """
     measure = main_measure(log.benchmark, log.judgments)
     keep = _shared_judgments(log, (a, b))

@@ -14,7 +14,7 @@ import numpy as np
 
 from discode.bench.agreement import AgreementProtocol, measure_agreement
 from discode.bench.runlog import MetricResult, RunLog
-from discode.benchmarks import Benchmark
+from discode.benchmarks import Benchmark, Ratings
 from discode.bulk.judging import raise_if_stopped
 from discode.errors import DiscodeError, InputError, StoppedError
 from discode.metrics import METRICS, MetricFactory
@@ -87,11 +87,7 @@ def run_metrics(
     protocol = protocol or AgreementProtocol()
     log = RunLog.begin(benchmark, protocol, _versions())
     if earlier is not None and earlier.same_questions(log):
-        results = {
-            label: result if earlier.protocol == protocol else measure_again(result, log)
-            for label, result in earlier.results.items()
-        }
-        log = replace(log, results=results)
+        log = replace(log, results=measure_by(protocol, earlier).results)
     problems: dict[str, DiscodeError] = {}
     factory.expect(name for label, name in metrics.items() if label not in log.results)
     for label, name in metrics.items():
@@ -125,11 +121,22 @@ def _signature(metric: Metric) -> Signature:
     return metric.signature.with_fields(plugin=plugin_version(module))
 
 
-def measure_again(result: MetricResult, log: RunLog) -> MetricResult:
-    """Measure scores by another protocol, with its ties in their signature."""
-    signature = result.signature.with_fields(ties=log.protocol.ties)
+def measure_by(protocol: AgreementProtocol, log: RunLog) -> RunLog:
+    """Return a log with its results measured by a protocol, again where it had another one."""
+    if log.protocol == protocol:
+        return log
+    log = replace(log, protocol=protocol)
+    results = {label: measure_result(result, log) for label, result in log.results.items()}
+    return replace(log, results=results)
+
+
+def measure_result(result: MetricResult, log: RunLog) -> MetricResult:
+    """Measure scores by the protocol of a log, with its ties and m of τ_c in their signature."""
+    made = {"ties": log.protocol.ties}
+    if isinstance(log.judgments, Ratings):
+        made["tau_m"] = log.protocol.tau_m
     measures = measure_agreement(log.judgments, log.image, result.value, log.protocol)
-    return replace(result, signature=signature, measures=measures)
+    return replace(result, signature=result.signature.with_fields(**made), measures=measures)
 
 
 def _score(
@@ -159,12 +166,11 @@ def _score(
     signature = scores.signature.with_fields(
         benchmark=f"{benchmark.name}({options})", ties=log.protocol.ties
     )
-    if plugin := _signature(metric).get("plugin"):
+    made = _signature(metric)
+    if plugin := made.get("plugin"):
         signature = signature.with_fields(plugin=plugin)
-    measures = measure_agreement(benchmark.judgments, benchmark.image, value, log.protocol)
-    return MetricResult(
-        _signature(metric), signature, value, errors, scores.counts(), seconds, measures
-    )
+    result = MetricResult(made, signature, value, errors, scores.counts(), seconds, {})
+    return measure_result(result, log)
 
 
 def pairs_to_judge(benchmark: Benchmark, metrics: Mapping[str, str]) -> list[Pair]:

@@ -35,9 +35,9 @@ class MetricResult:
     """A metric on a benchmark.
 
     ``metric_signature`` is the metric's before it scored, which a repeated run compares,
-    ``signature`` the scores', with the benchmark's options and the ties. ``value`` (P,) is NaN
-    where ``errors`` has the reason by the pair's number, ``counts`` says how many pairs have each
-    flag, and ``measures`` are shares, not percent.
+    ``signature`` the scores', with the benchmark's options, ties and m of τ_c. ``value`` (P,) is
+    NaN where ``errors`` has the reason by the pair's number, ``counts`` says how many pairs have
+    each flag, and ``measures`` are shares, not percent.
     """
 
     metric_signature: Signature
@@ -132,7 +132,7 @@ class RunLog:
             )
         try:
             log = cls(
-                data["benchmark"], data["options"], AgreementProtocol(**data["protocol"]),
+                data["benchmark"], data["options"], AgreementProtocol.read(data["protocol"]),
                 data["checksums"], tuple(data["notes"]), tuple(data["ids"]),
                 np.array(data["image"], np.int64), _judgments(data["judgments"]),
                 data["versions"],

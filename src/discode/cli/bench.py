@@ -172,6 +172,13 @@ def run(
         bool, typer.Option("--skip-missing", help="Leave out benchmarks that --data lacks.")
     ] = False,
     ties: Annotated[str, typer.Option(help="Ties of preferences: wrong or half.")] = "wrong",
+    tau_m: Annotated[
+        str,
+        typer.Option(
+            help="m in τ_c: people, the number of their distinct scores, or scipy, the metric's "
+            "if it has fewer."
+        ),
+    ] = "people",
     resamples: Resamples = 1000,
     seed: Seed = 0,
     model: Model = None,
@@ -185,7 +192,8 @@ def run(
     options: dict[str, Any],
 ) -> None:  # fmt: skip
     """Score benchmarks with metrics, and print them beside the paper's numbers."""
-    protocol, labels = AgreementProtocol(ties, resamples, seed), label_metrics(metric)
+    protocol = AgreementProtocol(ties, resamples, seed, tau_m=tau_m)
+    labels = label_metrics(metric)
     _check_metrics(labels.values(), model, options)
     if dry_run:
         check_served(model)

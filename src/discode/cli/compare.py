@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from discode.bench.agreement import TAU_C_NOTES
 from discode.bench.compare import MetricComparison, compare_metrics, note_few_images
 from discode.bench.figures import check_plot, plot_systems
 from discode.bench.layout import TABLE_FORMATS, CellTable, write_table
@@ -26,6 +27,7 @@ from discode.bench.systems import (
 from discode.bulk.chunks import MANIFEST
 from discode.cli import output
 from discode.errors import InputError, lookup
+from discode.files import without_nan
 from discode.paper.run_tables import MEASURE_SYMBOLS
 
 MethodOfFiles = Annotated[
@@ -139,7 +141,7 @@ def _compare_files(
         files = zip(joined.names, joined.rows, joined.failed, joined.present, strict=True)
         _print_json(
             done,
-            systems=[_to_json(system) for system in done.systems],
+            systems=[asdict(system) for system in done.systems],
             files=[
                 {"name": name, "rows": rows, "failed": failed, "images": int(present.sum())}
                 for name, rows, failed, present in files
@@ -189,7 +191,7 @@ def _print_metrics(done: MetricComparison, form: str, how: str) -> None:
     _print_pairs(
         done,
         form,
-        notes,
+        [*notes, *([TAU_C_NOTES["people"]] if name == "tau_c" else [])],
         [how],
         {
             f"A {symbol}": lambda pair: _number(pair.value_a, ".2f"),
@@ -235,8 +237,9 @@ def _print_table(
 
 
 def _print_json(done: Any, **more: Any) -> None:
-    pairs = [_to_json(pair) | {"verdict": pair.verdict()} for pair in done.pairs]
-    output.echo(json.dumps(asdict(done) | more | {"pairs": pairs}, ensure_ascii=False, indent=1))
+    pairs = [asdict(pair) | {"verdict": pair.verdict()} for pair in done.pairs]
+    content = without_nan(asdict(done) | more | {"pairs": pairs})
+    output.echo(json.dumps(content, ensure_ascii=False, indent=1))
 
 
 def _number(value: float, form: str) -> str:
@@ -245,8 +248,3 @@ def _number(value: float, form: str) -> str:
 
 def _range(low: float, high: float, form: str) -> str:
     return "no interval" if math.isnan(low) else f"{low:{form}} to {high:{form}}"
-
-
-def _to_json(row: Any) -> dict[str, Any]:
-    """Return a row of numbers as JSON-ready data, with null for NaN."""
-    return {key: None if value != value else value for key, value in asdict(row).items()}

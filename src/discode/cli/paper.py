@@ -11,7 +11,7 @@ import typer
 
 from discode.bench.agreement import AgreementProtocol
 from discode.bench.layout import TABLE_FORMATS, write_table
-from discode.bench.run import label_metrics
+from discode.bench.run import label_metrics, measure_by
 from discode.bench.runlog import RunLog
 from discode.benchmarks import LIMIT, Benchmark, find_benchmark, find_folder, load_benchmark
 from discode.cli import output
@@ -143,7 +143,8 @@ def run_studies(
     What one of several lacks or fails at is said at the end, and the others are made.
     """
     lookup(TABLE_FORMATS, form, "format")
-    protocol = AgreementProtocol(resamples=resamples)
+    # Published numbers have scipy's m in τ_c; ratings of one's own have none beside them.
+    protocol = AgreementProtocol(resamples=resamples, tau_m="people" if ratings else "scipy")
     planned = [
         (study, fill_options(study.options, options, f"study {study.name!r}"))
         for study, options in studies
@@ -153,7 +154,10 @@ def run_studies(
     source = _Source(data, list(dict.fromkeys(specs or ())), ratings, limit)
     source.check([study for study, _ in planned])
     files = find_runs(runs or ())
-    logs = read_runs(files)
+    logs = {
+        name: measure_by(replace(log.protocol, tau_m=protocol.tau_m), log)
+        for name, log in read_runs(files).items()
+    }
     earlier: dict[str, RunLog] = {}
     if out is not None:
         output.make_folder(out)

@@ -12,7 +12,7 @@ import numpy as np
 
 from discode.bench.agreement import AgreementProtocol
 from discode.bench.layout import CellTable
-from discode.bench.run import RunProgress, measure_again, run_metrics
+from discode.bench.run import RunProgress, measure_result, run_metrics
 from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import Benchmark
 from discode.decoders import get_decoder
@@ -221,7 +221,7 @@ def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) ->
         if not asks_judge(label) or _made_by(factory, result.metric_signature)
     }
     results = {
-        label: result if log.protocol == setup.protocol else measure_again(result, begun)
+        label: result if log.protocol == setup.protocol else measure_result(result, begun)
         for label, (log, result) in latest.items()
     }
     return replace(begun, results=results)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.bench.agreement import AgreementProtocol, agreement_statistic
+from discode.bench.agreement import TAU_C_NOTES, AgreementProtocol, agreement_statistic
 from discode.bench.layout import CellTable, TableValue
 from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.bulk.judging import raise_if_stopped
@@ -435,6 +435,7 @@ def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
             "The best on all images was chosen on them; what it is worth is the held-out figure.",
             "Held-out figures are means over the folds, corrected for their size.",
             "folds: in how many a decoder was the best of the others.",
+            *([TAU_C_NOTES["people"]] if choice.measure == "tau_c" else []),
         ],
         digits=3,
     )  # fmt: skip
@@ -463,6 +464,7 @@ def _one_table(sets: Sequence[JudgedReadings], choices: Sequence[DecoderChoice])
         [
             "λ is discode's trust in the model (9 by default); paper is the formula as printed.",
             "2nd hump: rows where most of the way from raw to smoothing is a second hump's.",
+            TAU_C_NOTES["people"],
             *(
                 f"{judged.title}: {judged.note}"
                 + (f"; without a score: {choice.failed:,}" if choice.failed else "")

@@ -20,7 +20,7 @@ import numpy as np
 
 from discode.backends.local.catalog import CATALOG
 from discode.bench.runlog import RunLog
-from discode.benchmarks import BENCHMARKS, BenchmarkRow, Preferences
+from discode.benchmarks import BENCHMARKS, BenchmarkRow, Preferences, Ratings
 from discode.decoders import get_decoder
 from discode.decoders.discode import POWERS
 from discode.errors import InputError, lookup
@@ -168,6 +168,8 @@ def match_published(log: RunLog, label: str, measure: str) -> PaperMatch:
         failed = log.results[label].measures["failed"].value
         if failed > _FEW:
             departures.append(f"{100 * failed:.0f} % of the judgments have no score")
+        if measure == "tau_c" and _another_m(log, label):
+            departures.append("another m in τ_c than scipy's (--tau-m scipy)")
         return _find_cell(log, row, wanted, departures, measure)
     except _NoCellError as error:
         return PaperMatch(None, str(error))
@@ -175,6 +177,16 @@ def match_published(log: RunLog, label: str, measure: str) -> PaperMatch:
 
 _FEW = 0.01
 """The share of judgments without a score that does not make a result one of other data."""
+
+
+def _another_m(log: RunLog, label: str) -> bool:
+    """Whether τ_c has another m than scipy's, with which the literature computes it."""
+    judged, value = log.judgments, log.results[label].value
+    if not isinstance(judged, Ratings) or log.protocol.tau_m == "scipy":
+        return False
+    scores = value[judged.pair]
+    seen = np.isfinite(scores)
+    return len(np.unique(scores[seen])) < len(np.unique(judged.value[seen]))
 
 
 def _check_data(log: RunLog, row: BenchmarkRow) -> None:

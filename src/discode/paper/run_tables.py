@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from discode.bench.agreement import main_measure
+from discode.bench.agreement import TAU_C_NOTES, main_measure
 from discode.bench.figures import BLUE, check_plot, empty_figure, save_figure
 from discode.bench.layout import CellTable, ColumnTitle, TableValue, write_table
+from discode.bench.run import measure_by
 from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Ratings
 from discode.errors import InputError
@@ -48,6 +49,22 @@ class TableCell:
     def difference(self) -> float:
         """Ours minus the paper's; NaN where that is of another model or protocol."""
         return self.value - self.paper if self.comparable else math.nan
+
+
+def with_one_m(runs: Mapping[str, RunLog]) -> dict[str, RunLog]:
+    """Return runs whose τ_c have one m: people's, where they have several."""
+    rated = {name: log for name, log in runs.items() if isinstance(log.judgments, Ratings)}
+    if len({log.protocol.tau_m for log in rated.values()}) < 2:
+        return dict(runs)
+    return {**runs} | {
+        name: measure_by(replace(log.protocol, tau_m="people"), log) for name, log in rated.items()
+    }
+
+
+def note_tau_c(runs: Iterable[RunLog]) -> list[str]:
+    """Return a line on m in the τ_c of runs; none where all have preferences."""
+    rules = dict.fromkeys(log.protocol.tau_m for log in runs if isinstance(log.judgments, Ratings))
+    return [TAU_C_NOTES[rule] for rule in rules]
 
 
 def table_cells(runs: Mapping[str, RunLog]) -> list[TableCell]:
@@ -102,6 +119,7 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
     difference; ``intervals`` adds those of the bootstrap. The CSV has one line per cell, with
     everything.
     """
+    runs = with_one_m(runs)
     every = table_cells(runs)
     if form == "csv":
         return write_table(_every_cell(every), form)
@@ -133,7 +151,7 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
     alike = dict.fromkeys(cell.metric for cell in every if cell.ties == 100)
     if alike:
         notes.append(f"the same score for everything: {', '.join(alike)}")
-    notes += paper_notes(every)
+    notes += [*note_tau_c(runs.values()), *paper_notes(every)]
     titles = [
         (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure)) for name, measure in columns
     ]
@@ -207,7 +225,7 @@ def plot_runs(runs: Mapping[str, RunLog], path: Path) -> None:
     deciding = {log.benchmark: main_measure(log.benchmark, log.judgments) for log in runs.values()}
     every = [
         cell
-        for cell in table_cells(runs)
+        for cell in table_cells(with_one_m(runs))
         if cell.measure == deciding[cell.benchmark.partition(" (")[0]]
     ]
     names = list(dict.fromkeys(cell.benchmark for cell in every))

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from discode.bench.agreement import main_measure
+from discode.bench.agreement import TAU_C_NOTES, main_measure
 from discode.bench.compare import agreement_difference
 from discode.bench.layout import CellTable, TableValue
+from discode.bench.run import measure_by
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Benchmark
 from discode.decoders import METHODS, get_decoder
@@ -106,6 +107,7 @@ def chosen_methods(names: str) -> list[str]:
 def _run(setup: StudySetup) -> StudyResult:
     if not setup.benchmarks:
         raise InputError("shift needs --data: the images are drawn anew")
+    setup = replace(setup, protocol=replace(setup.protocol, tau_m="people"))
     styles = chosen_styles(setup.options["styles"])
     methods = chosen_methods(setup.options["methods"])
     seed = setup.options["seed"]
@@ -131,7 +133,8 @@ def _run(setup: StudySetup) -> StudyResult:
                 place_of, _, style = log.benchmark.rpartition("@")
                 # The runs of these images come first; older ones may have others.
                 if place_of == benchmark.name and style in styles and style not in by_style:
-                    by_style[style] = logs[name] = log
+                    protocol = replace(log.protocol, tau_m="people")
+                    by_style[style] = logs[name] = measure_by(protocol, log)
             if not by_style:
                 continue
             stem = f"shift-{len(figures) + 1}" if figures else "shift"
@@ -164,7 +167,8 @@ def _agreement(logs: Mapping[str, RunLog], methods: Sequence[str], who: str) -> 
     note = f"{len(np.unique(first.image)):,} images, drawn anew; the judgments are of the originals"
     note += f"; up to {lost:,} pairs without a score" if lost else ""
     title = f"{who}, {MEASURE_SYMBOLS[measure]} in percent"
-    return CellTable(("domain", *methods), rows, title, [note])
+    notes = [note, *([TAU_C_NOTES["people"]] if measure == "tau_c" else [])]
+    return CellTable(("domain", *methods), rows, title, notes)
 
 
 def _differences(log: RunLog, methods: Sequence[str]) -> dict[str, Interval | None]:

@@ -32,6 +32,7 @@ from discode.paper.run_tables import (
     MEASURE_SYMBOLS,
     benchmark_place,
     benchmark_title,
+    note_tau_c,
     plot_runs,
     table_measures,
 )
@@ -204,7 +205,9 @@ class TableStudy:
         body: list[list[TableValue]] = []
         for heading, block in _grouped(rows, lambda row: row[0]).items():
             body += [[heading], *(row for _, row in block)]
-        notes = dict.fromkeys([*runs.left_out, *filter(None, map(_note, here))])
+        rated = any(column[0].endswith(" tau_c") for column in columns)
+        about = note_tau_c(runs.logs.values()) if rated else []
+        notes = dict.fromkeys([*runs.left_out, *about, *filter(None, map(_note, here))])
         return CellTable(["", *map(_title, columns)], body, notes=list(notes))
 
     def _own_rows(self, cells: Sequence[StudyCell], columns: Sequence[Column]) -> Iterator[_Row]:

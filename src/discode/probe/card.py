@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from discode.bench.agreement import AgreementProtocol
+from discode.bench.agreement import TAU_C_NOTES, AgreementProtocol
 from discode.bench.layout import CellTable, ColumnTitle, TableValue
 from discode.errors import InputError, count_of
 from discode.files import parse_json, replacing, without_nan
@@ -88,7 +88,7 @@ class Card:
                 Figure(**{**row, "value": _interval(row["value"]), "grey": _interval(row["grey"])})
                 for row in data.pop("figures")
             ]
-            protocol = AgreementProtocol(**data.pop("protocol"))
+            protocol = AgreementProtocol.read(data.pop("protocol"))
             return cls(**data, protocol=protocol, figures=tuple(figures))
         except (InputError, OSError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not a card ({error}); {HELP}") from None
@@ -100,6 +100,8 @@ class Card:
             f"seed {self.protocol.seed}; shares of images have Wilson's interval, all else that of "
             f"{self.protocol.resamples:,} resamples of images. Grey image: what the words alone do."
         ]
+        if any(figure.name.endswith("τ_c") for figure in self.figures):
+            lines.append(TAU_C_NOTES[self.protocol.tau_m])
         if self.errors:
             reason, count = max(self.errors.items(), key=lambda item: item[1])
             failed = count_of(sum(self.errors.values()), "caption")

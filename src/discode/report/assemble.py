@@ -28,8 +28,10 @@ from discode.paper.run_tables import (
     MEASURE_SYMBOLS,
     TableCell,
     benchmark_title,
+    note_tau_c,
     table_cells,
     table_measures,
+    with_one_m,
 )
 from discode.report.bars import MetricBars, find_bars
 from discode.report.charts import chart_metric, rating_levels
@@ -78,6 +80,7 @@ def write_report(
         resamples: Of the tests that group the metrics.
         progress: Called with what is done next.
     """
+    runs = with_one_m(runs)
     gathered = gather_runs(runs, data)
     cells = table_cells(runs)
     texts = TextTable()
@@ -198,6 +201,8 @@ def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> di
     }  # fmt: skip
     rated = isinstance(log.judgments, Ratings)
     measures = table_measures(log)
+    if rated:
+        why += f" {'; '.join(note_tau_c([log]))}."
     metrics = []
     for label, result in log.results.items():
         by_measure = {cell.measure: cell for cell in cells if cell.metric == label}
@@ -261,9 +266,11 @@ def _compare(log: RunLog, resamples: int) -> tuple[MetricComparison | None, str]
         else ""
     )
     silent = f" Without any score: {', '.join(done.silent)}." if done.silent else ""
+    differs = done.pairs[0].measure == "tau_c" and log.protocol.tau_m != "people"
+    rule = ", with people's m" if differs else ""
     return done, (
         f"Groups by {resamples} permutations that swap whole images, p adjusted by Holm's method "
-        f"over {len(done.pairs)} pairs of metrics, 5 %.{left_out}{silent}"
+        f"over {len(done.pairs)} pairs of metrics, 5 %{rule}.{left_out}{silent}"
     )
 
 
