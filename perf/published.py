@@ -76,7 +76,7 @@ def main() -> None:
     runs, rows = {}, []
     with tempfile.TemporaryDirectory() as folder:
         scores = Path(folder) / "fleur.csv"
-        fleur_table(next((data / "fleur").glob("*.txt")), scores)
+        fleur_table(data / "fleur" / "fleur_flickr8k_expert.txt", scores)
         for name, place in FOLDERS.items():
             metrics = list(METRICS)
             if name == "flickr8k-expert":
