@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from discode.bench import AgreementProtocol, measure_agreement
+from discode.bench.agreement import note_ties
 from discode.benchmarks import Preferences, Ratings
 from discode.errors import InputError
 from tests.helpers.fake_runs import QUICK, coarse_run, preferred, rated
@@ -85,6 +86,13 @@ def test_a_protocol_from_before_m_was_recorded_has_scipys() -> None:
     assert AgreementProtocol().tau_m == "people"
     assert AgreementProtocol.read({"resamples": 100}).tau_m == "scipy"
     assert AgreementProtocol.read(asdict(QUICK)) == QUICK
+
+
+def test_tie_rates_far_apart_are_named() -> None:
+    (line,) = note_ties({"a": 0.4, "b": 30.0, "c": 10.0, "flat": 100.0, "none": math.nan})
+    assert line.startswith("tie rates: b 30.0 %, a 0.4 %; τ_b rewards ties")
+    assert note_ties({"a": 20.0, "b": 30.0}) == note_ties({"a": 1.0, "flat": 100.0}) == []
+    assert note_ties({}) == []
 
 
 @pytest.mark.parametrize(

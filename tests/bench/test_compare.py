@@ -67,6 +67,8 @@ def test_metrics_are_compared_with_one_m() -> None:
     assert [pair.value_a, pair.value_b] == pytest.approx(expected)
     assert pair.difference < 0
     assert pair.verdict() == "fine is better than coarse"
+    assert done[0].ties["coarse"] == pytest.approx(50, abs=3)
+    assert done[0].ties["fine"] < 1
 
 
 def test_what_cannot_be_compared(runs: dict[str, RunLog]) -> None:

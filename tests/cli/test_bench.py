@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from discode.bench.agreement import TAU_C_NOTES
 from discode.bench.runlog import RunLog
 from discode.benchmarks import load_benchmark
 from discode.images import demo_path
@@ -94,6 +95,46 @@ def test_run_table_plot_compare(folder: Path) -> None:
     report = json.loads(run("compare", log, "--json", "--resamples", "99").stdout)
     assert len(report["pairs"]) == 10
     assert sum(map(len, report["groups"])) == 5
+
+
+def test_one_m_and_tie_rates(folder: Path) -> None:
+    """Ratings with 48 values; the first metric has two, and gains by scipy's m and by τ_b."""
+    rows = [json.loads(line) for line in (folder / "ratings.jsonl").read_text().splitlines()]
+    people = np.arange(48.0)
+    with (folder / "ratings.jsonl").open("w") as file:
+        file.writelines(
+            json.dumps(row | {"rating": r}) + "\n" for row, r in zip(rows, people, strict=True)
+        )
+    noisy = people + np.random.default_rng(0).normal(0, 12, 48)
+    files = []
+    for name, values in (("two", people > 23), ("many", noisy)):
+        lines = [
+            f"{row['image']},{row['caption']},{float(v)}"
+            for row, v in zip(rows, values, strict=True)
+        ]
+        (folder / f"{name}.csv").write_text("\n".join(["image,caption,score", *lines]))
+        files += ["-m", f"{name}=scorefile:{folder / name}.csv"]
+    common = ("bench", "run", "-b", "custom", "--data", folder, *files, "--resamples", 100)
+    shown = {}
+    for tau_m in ("people", "scipy"):
+        done = run(*common, "--tau-m", tau_m, "-o", folder / f"{tau_m}.json")
+        assert done.returncode == 0, done.stderr
+        assert f"|tau_m:{tau_m}" in done.stderr
+        assert TAU_C_NOTES[tau_m] in done.stdout
+        assert "tie rates: two 48.9 %, many 0.0 %; τ_b rewards ties" in done.stdout
+        assert done.stdout.splitlines()[1].split() == ["metric", "τ_b", "τ_c", "ties", "%"]
+        shown[tau_m] = float(done.stdout.splitlines()[2].split()[2])
+    assert shown["scipy"] == 100
+    assert shown["people"] == pytest.approx(100 * (1 / 2) / (47 / 48), abs=0.01)
+    for measure, note in (("tau_c", TAU_C_NOTES["people"]), ("tau_b", "τ_b rewards ties")):
+        done = run("compare", folder / "scipy.json", "--measure", measure, "--resamples", 100)
+        titles, row, *notes = done.stdout.splitlines()
+        assert titles.split()[6:10] == ["A", "ties", "B", "ties"]
+        assert row.split()[4:8] == ["48.9", "%", "0.0", "%"]
+        assert row.split()[2] == f"{shown['people']:.2f}" or measure == "tau_b"
+        assert any(note in line for line in notes)
+        assert any(line.startswith("tie rates: two 48.9 %, many 0.0 %") for line in notes)
+    refused(run(*common, "--tau-m", "both"), "tau_m=both", "people, scipy")
 
 
 def test_a_metric_that_gives_one_score_to_everything(folder: Path) -> None:

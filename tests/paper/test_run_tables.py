@@ -144,6 +144,25 @@ def test_a_plot(runs: dict[str, RunLog], tmp_path: Path) -> None:
         plot_runs(runs, tmp_path / "a.txt")
 
 
+def test_tie_rates_stand_beside_tau_b_where_they_differ(runs: dict[str, RunLog]) -> None:
+    log = coarse_run()
+    for form in ("text", "markdown", "latex"):
+        table = render_table({"a": log}, form, intervals=True)
+        assert "ties" in table
+        assert "τ_b rewards ties" in table or r"$\tau_b$ rewards ties" in table
+    lines = render_table({"a": log}, intervals=True).splitlines()
+    assert lines[1].split() == ["metric", "τ_b", "τ_c", "ties", "%"]
+    rate = 100 * log.results["coarse"].measures["ties"].value
+    assert lines[2].split()[-1] == f"{rate:.2f}"
+    assert len(lines[3].split()) == 3  # from: no interval of a tie rate
+    assert f"tie rates: coarse {rate:.1f} %, fine" in "\n".join(lines)
+    both = render_table({"a": log, "b": runs["choices"]}).splitlines()
+    assert both[0].split() == ["Pascal-50S", "custom"]
+    assert both[1].split()[-5:] == ["Mean", "τ_b", "τ_c", "ties", "%"]
+    assert any(line.startswith("tie rates on custom: coarse") for line in both)
+    assert "ties" not in render_table(runs)
+
+
 def test_a_table_has_one_m(runs: dict[str, RunLog]) -> None:
     people, scipy = coarse_run(), coarse_run(replace(QUICK, tau_m="scipy"))
     notes = [

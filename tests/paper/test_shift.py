@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from discode.bench.agreement import TAU_C_NOTES
 from discode.benchmarks.base import Benchmark, Ratings
 from discode.errors import InputError
 from discode.images import image_digest
+from discode.metrics import MetricFactory
 from discode.pairs import Pair
-from discode.paper.shift import chosen_styles, render_benchmark
+from discode.paper import StudySetup
+from discode.paper.shift import STUDY, chosen_styles, render_benchmark
 from discode.paper.styles import render
+from discode.readings import Readings
+from discode.scales import Scale
+from tests.helpers.fake_model import FakeModel
+from tests.helpers.fake_runs import QUICK
 
 
 @pytest.fixture
@@ -57,3 +65,36 @@ def test_styles() -> None:
     assert chosen_styles("all")[0] == "photo"
     with pytest.raises(InputError, match="sketsch"):
         chosen_styles("sketsch")
+
+
+class TwoDigits(FakeModel):
+    """Prints 0.3 or 0.7, and is unsure about the other digits."""
+
+    def answer_to(self, caption: str, scale: Scale, *, hidden: bool) -> Readings:
+        read = super().answer_to(caption, scale, hidden=hidden)
+        logits = read.answer_logp + 12 * (np.arange(10) == (7 if len(caption) % 4 < 2 else 3))
+        logp = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+        return replace(read, answer_logp=logp)
+
+
+def test_decoders_are_compared_with_one_m_and_their_ties(rated: Benchmark) -> None:
+    """People's ratings have more values than raw; τ_b, which rewards its ties, has their rates."""
+    pairs = (replace(pair, caption="x" * n) for n, pair in enumerate(rated.pairs, 1))
+    rated = replace(rated, pairs=tuple(pairs))
+    model = TwoDigits()
+    options = {"styles": "noisy", "methods": "raw+smoothing", "seed": 0, "rendered": None}
+    protocol = replace(QUICK, tau_m="scipy")  # as discode paper has it
+    setup = StudySetup({"mine": rated}, {"fake": MetricFactory(model=model)}, protocol=protocol,
+                       options=options)  # fmt: skip
+    table = STUDY.run(setup).tables["shift"]
+    assert TAU_C_NOTES["people"] in table.notes
+    assert [row[0] for row in table.rows] == ["photo", "noisy"]
+    crowd = replace(setup, benchmarks={"crowd": replace(rated, name="flickr8k-cf")})
+    result = STUDY.run(crowd)
+    table = result.tables["shift"]
+    log = result.logs["fake crowd@photo"]
+    assert log.protocol.tau_m == "people"
+    ties = [100 * log.results[name].measures["ties"].value for name in ("raw", "smoothing")]
+    assert table.rows[-1] == ["ties %, photo", *ties]
+    assert any(note.startswith("tie rates: raw") for note in table.notes)
+    assert TAU_C_NOTES["people"] not in table.notes

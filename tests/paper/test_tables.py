@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from discode.bench import RunLog, measure_agreement, run_metrics
+from discode.bench.agreement import TAU_C_NOTES
 from discode.benchmarks import BENCHMARKS, Preferences
 from discode.errors import InputError
 from discode.metrics import MetricFactory
@@ -20,7 +21,14 @@ from discode.paper.studies import PAPER_STUDIES
 from discode.signature import Signature
 from discode.stats import Interval
 from tests.helpers.fake_model import FakeModel
-from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
+from tests.helpers.fake_runs import (
+    QUICK,
+    FakeFactory,
+    FakeMetric,
+    coarse_run,
+    preferred,
+    rated,
+)
 
 HIDDEN = frozenset({"hidden"})
 
@@ -245,3 +253,24 @@ def test_scales_are_readings_of_their_own() -> None:
         for system, title in (("raw", "Raw score"), ("smoothing", "Smoothing")):
             row = rows[f"the paper, LLaVA-NeXT-72B / {title}, {words} (published)"]
             assert row[0] == printed[system, f"scale={scale}"]
+
+
+def test_tie_rates_and_m_stand_in_the_table() -> None:
+    log = coarse_run(replace(QUICK, tau_m="scipy"), "composite")
+    others = coarse_run(replace(QUICK, tau_m="scipy"), "mine")
+    setup = StudySetup(logs={"a": log, "b": others}, protocol=QUICK)
+    table = STUDIES["main"].run(setup).tables["main"]
+    assert table.columns[1:] == [
+        (name, title) for name in ("Composite", "mine") for title in ("τ_b", "τ_c", "ties %")
+    ]
+    rows = {str(row[0]).strip(): row[1:] for row in table.rows}
+    rate = rows["coarse"][2]
+    assert isinstance(rate, Interval)
+    assert rate.value == 100 * log.results["coarse"].measures["ties"].value
+    assert TAU_C_NOTES["scipy"] in table.notes
+    for place in ("Composite", "mine"):
+        assert any(note.startswith(f"tie rates on {place}: coarse 5") for note in table.notes)
+    alike = replace(log, results={"fine": log.results["fine"]})
+    table = STUDIES["main"].run(replace(setup, logs={"a": alike})).tables["main"]
+    assert [title[1] for title in table.columns[1:]] == ["τ_b", "τ_c"]
+    assert not any("ties" in note for note in table.notes)

@@ -160,7 +160,7 @@ def test_tables_are_in_the_page_as_they_are_elsewhere(tmp_path: Path) -> None:
     assert choices["category"] == ["HC", "MM"] * 100
 
 
-def test_the_page_says_which_m(tmp_path: Path) -> None:
+def test_the_page_says_which_m_and_whose_ties(tmp_path: Path) -> None:
     people, scipy = coarse_run(), coarse_run(replace(QUICK, tau_m="scipy"))
     for logs, rule, also in (
         ({"a": people}, "people", False),
@@ -169,7 +169,7 @@ def test_the_page_says_which_m(tmp_path: Path) -> None:
     ):
         write_report(tmp_path / "r.html", logs, resamples=100)
         (entry,) = _data(tmp_path / "r.html")["benchmarks"]
-        assert f" {TAU_C_NOTES[rule]}." in entry["compared"]
+        assert f" {TAU_C_NOTES[rule]}; tie rates: coarse" in entry["compared"]
         assert ("5 %, with people's m." in entry["compared"]) == also
         assert [metric["label"] for metric in entry["metrics"]] == ["coarse", "fine"]
 

@@ -34,6 +34,8 @@ TAU_C_NOTES = {
     "scipy": "τ_c: m is scipy's, the distinct scores of metric or people, whichever are fewer",
 }
 """What a table with τ_c says of m, by ``AgreementProtocol.tau_m``."""
+TIE_GAP = 10.0
+"""Metrics whose tie rates are further apart, in percentage points, are named with them."""
 _LEVELS = 64
 """Ratings with more distinct values are taken to be continuous."""
 # Fewer resamples do not give a useful interval.
@@ -95,6 +97,24 @@ def main_measure(benchmark: str, judgments: Ratings | Preferences) -> str:
         return "mean"
     row = BENCHMARKS.get(benchmark.partition("@")[0])
     return "tau_c" if row is None else row.main_tau
+
+
+def note_ties(rates: Mapping[str, float], where: str = "") -> list[str]:
+    """Return a line about the tie rates that differ most, in percent, if by more than ``TIE_GAP``.
+
+    Metrics with one score for everything have no τ, and are not compared.
+
+    >>> note_ties({"raw": 49.2, "smoothing": 0.01, "constant": 100.0})[0].partition(";")[0]
+    'tie rates: raw 49.2 %, smoothing 0.0 %'
+    """
+    known = {name: rate for name, rate in rates.items() if rate < 100}
+    if not known or max(known.values()) - min(known.values()) <= TIE_GAP:
+        return []
+    most, least = max(known, key=lambda name: known[name]), min(known, key=lambda name: known[name])
+    return [
+        f"tie rates{where}: {most} {known[most]:.1f} %, {least} {known[least]:.1f} %; τ_b rewards "
+        "ties, and so does τ_c with scipy's m"
+    ]
 
 
 def agreement_statistic(

@@ -113,7 +113,7 @@ class MetricComparison:
 
     All metrics are compared on the judgments for which each of them has a score; ``left_out``
     counts the others. ``silent`` metrics have no score at all and are not compared. The judgments
-    are about so many ``images``.
+    are about so many ``images``. ``ties`` are the metrics' tie rates in percent.
     """
 
     pairs: tuple[MetricDifference, ...]
@@ -121,6 +121,7 @@ class MetricComparison:
     left_out: int
     silent: tuple[str, ...]
     images: int
+    ties: Mapping[str, float]
 
 
 def compare_metrics(
@@ -176,7 +177,8 @@ def compare_metrics(
                 )
             )  # fmt: skip
     pairs, groups = adjust_and_group(rows, values)
-    return MetricComparison(pairs, groups, int((~keep).sum()), silent, len(np.unique(images)))
+    ties = {name: 100 * log.results[name].measures["ties"].value for name in names}
+    return MetricComparison(pairs, groups, int((~keep).sum()), silent, len(np.unique(images)), ties)
 
 
 def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtocol) -> Comparison:

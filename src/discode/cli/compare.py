@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from discode.bench.agreement import TAU_C_NOTES
+from discode.bench.agreement import TAU_C_NOTES, note_ties
 from discode.bench.compare import MetricComparison, compare_metrics, note_few_images
 from discode.bench.figures import check_plot, plot_systems
 from discode.bench.layout import TABLE_FORMATS, CellTable, write_table
@@ -188,14 +188,20 @@ def _print_metrics(done: MetricComparison, form: str, how: str) -> None:
         notes.append(f"without any score: {', '.join(done.silent)}")
     name = done.pairs[0].measure
     symbol = MEASURE_SYMBOLS.get(name, name)
+    tied = note_ties(done.ties) if name.startswith("tau_") else []
+    rates = {
+        "A ties": lambda pair: f"{done.ties[pair.a]:.1f} %",
+        "B ties": lambda pair: f"{done.ties[pair.b]:.1f} %",
+    }
     _print_pairs(
         done,
         form,
-        [*notes, *([TAU_C_NOTES["people"]] if name == "tau_c" else [])],
+        [*notes, *tied, *([TAU_C_NOTES["people"]] if name == "tau_c" else [])],
         [how],
         {
             f"A {symbol}": lambda pair: _number(pair.value_a, ".2f"),
             f"B {symbol}": lambda pair: _number(pair.value_b, ".2f"),
+            **(rates if tied else {}),
             "A - B": lambda pair: _number(pair.difference, "+.2f"),
             "95 %": lambda pair: _range(pair.low, pair.high, "+.2f"),
             "p": lambda pair: _number(pair.p, ".4f"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from discode.bench.agreement import TAU_C_NOTES, main_measure
+from discode.bench.agreement import TAU_C_NOTES, main_measure, note_ties
 from discode.bench.figures import BLUE, check_plot, empty_figure, save_figure
 from discode.bench.layout import CellTable, ColumnTitle, TableValue, write_table
 from discode.bench.run import measure_by
@@ -22,7 +22,7 @@ from discode.paper.published import (
     published_cells,
 )
 
-MEASURE_SYMBOLS = {"tau_b": "τ_b", "tau_c": "τ_c", "mean": "Mean"}
+MEASURE_SYMBOLS = {"tau_b": "τ_b", "tau_c": "τ_c", "mean": "Mean", "ties": "ties %"}
 
 
 @dataclass(frozen=True)
@@ -116,16 +116,32 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
     """Return a table as "text", "markdown", "latex" or "csv".
 
     Each metric has a row with our numbers, one with the paper's where it has some, and one with the
-    difference; ``intervals`` adds those of the bootstrap. The CSV has one line per cell, with
-    everything.
+    difference; ``intervals`` adds those of the bootstrap. Tie rates stand beside τ_b where they
+    differ by more than ``TIE_GAP``. The CSV has one line per cell, with everything.
     """
     runs = with_one_m(runs)
     every = table_cells(runs)
     if form == "csv":
         return write_table(_every_cell(every), form)
+    names = list(dict.fromkeys(cell.benchmark for cell in every))
+    rated = [cell for cell in every if cell.measure == "tau_b"]
+    tied = {
+        name: note
+        for name in dict.fromkeys(cell.benchmark for cell in rated)
+        for note in note_ties(
+            {cell.metric: cell.ties for cell in rated if cell.benchmark == name},
+            f" on {benchmark_title(name)}" if len(names) > 1 else "",
+        )
+    }
+    every += [
+        TableCell(c.metric, c.benchmark, "ties", c.ties, math.nan, math.nan, math.nan, "", False,
+                  c.ties, c.failed)
+        for c in rated
+        if c.benchmark in tied
+    ]  # fmt: skip
     columns = sorted(
         {(cell.benchmark, cell.measure): None for cell in every},
-        key=lambda column: benchmark_place(column[0]),
+        key=lambda column: (benchmark_place(column[0]), names.index(column[0])),
     )
     table = {(cell.metric, cell.benchmark, cell.measure): cell for cell in every}
     rows: list[list[str]] = []
@@ -135,8 +151,9 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
         mark = " *" if any(cell.failed > 0 for cell in here) else ""
         rows.append(_row(metric + mark, cells, lambda cell: _number(cell.value) or "undefined"))
         if intervals:
-            rows.append(_row("  from", cells, lambda cell: _number(cell.low) or "none"))
-            rows.append(_row("  to", cells, lambda cell: _number(cell.high) or "none"))
+            bounded = [cell if cell is None or cell.measure != "ties" else None for cell in cells]
+            rows.append(_row("  from", bounded, lambda cell: _number(cell.low) or "none"))
+            rows.append(_row("  to", bounded, lambda cell: _number(cell.high) or "none"))
         if any(not math.isnan(cell.paper) for cell in here):
             models = ", ".join(dict.fromkeys(cell.paper_model for cell in here if cell.paper_model))
             title = f"  paper ({models})" if models else "  paper"
@@ -151,7 +168,7 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
     alike = dict.fromkeys(cell.metric for cell in every if cell.ties == 100)
     if alike:
         notes.append(f"the same score for everything: {', '.join(alike)}")
-    notes += [*note_tau_c(runs.values()), *paper_notes(every)]
+    notes += [*note_tau_c(runs.values()), *tied.values(), *paper_notes(every)]
     titles = [
         (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure)) for name, measure in columns
     ]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from discode.bench.agreement import TAU_C_NOTES, main_measure
+from discode.bench.agreement import TAU_C_NOTES, main_measure, note_ties
 from discode.bench.compare import agreement_difference
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.run import measure_by
@@ -168,6 +168,10 @@ def _agreement(logs: Mapping[str, RunLog], methods: Sequence[str], who: str) -> 
     note += f"; up to {lost:,} pairs without a score" if lost else ""
     title = f"{who}, {MEASURE_SYMBOLS[measure]} in percent"
     notes = [note, *([TAU_C_NOTES["people"]] if measure == "tau_c" else [])]
+    ties = {name: 100 * result.measures["ties"].value for name, result in first.results.items()}
+    if measure == "tau_b" and (tied := note_ties(ties)):
+        rows.append([f"ties %, {next(iter(logs))}", *(ties.get(name) for name in methods)])
+        notes += tied
     return CellTable(("domain", *methods), rows, title, notes)
 
 

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
-from discode.bench.agreement import main_measure
+from discode.bench.agreement import main_measure, note_ties
 from discode.bench.compare import agreement_difference
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import MetricResult, RunLog
@@ -186,6 +186,10 @@ class TableStudy:
                     match = match_published(log, label, measure)
                     cell = StudyCell(line, model, column, value, match)
                     cells.setdefault((line, model, column), cell)
+                if "tau_b" in table_measures(log):
+                    column, rate = _column_of(log, "ties", run), result.measures["ties"].times(100)
+                    cell = StudyCell(line, model, column, rate, PaperMatch())
+                    cells.setdefault((line, model, column), cell)
         # Metrics that ask no model come first, as in the paper.
         models = sorted(dict.fromkeys(model for _, model, _ in cells), key=bool)
         return sorted(
@@ -198,6 +202,9 @@ class TableStudy:
         columns = _columns(runs.logs, paper, only_paper=name != next(iter(self.tables)))
         if not columns:
             return None
+        tied = _tie_warnings(cells, columns)
+        for column in tied:
+            columns.insert(1 + max(map(columns.index, _beside(column, columns))), column)
         here = [cell for cell in cells if cell.column in columns]
         ours = {cell.match.cell.row for cell in here if cell.match.cell is not None}
         others = [cell for cell in paper if cell.row not in ours]
@@ -206,7 +213,7 @@ class TableStudy:
         for heading, block in _grouped(rows, lambda row: row[0]).items():
             body += [[heading], *(row for _, row in block)]
         rated = any(column[0].endswith(" tau_c") for column in columns)
-        about = note_tau_c(runs.logs.values()) if rated else []
+        about = [*(note_tau_c(runs.logs.values()) if rated else ()), *tied.values()]
         notes = dict.fromkeys([*runs.left_out, *about, *filter(None, map(_note, here))])
         return CellTable(["", *map(_title, columns)], body, notes=list(notes))
 
@@ -291,6 +298,27 @@ def _note(cell: StudyCell) -> str:
         return f"{cell.line.name}: not compared with the paper ({cell.match.reason})"
     other_data = cell.match.reason.startswith("other data")
     return f"Published numbers are of {cell.match.reason}" if other_data else ""
+
+
+def _tie_warnings(cells: Sequence[StudyCell], columns: Sequence[Column]) -> dict[Column, str]:
+    """Return columns of tie rates that differ beside a column of τ_b, each with a line on them."""
+    rates: dict[Column, dict[str, float]] = {}
+    several = len({cell.model for cell in cells if cell.model}) > 1
+    for cell in cells:
+        if cell.column[0].endswith(" ties") and _beside(cell.column, columns):
+            name = cell.line.full_name + (f" of {cell.model}" if several and cell.model else "")
+            rates.setdefault(cell.column, {})[name] = cell.value.value
+    return {
+        column: line
+        for column, named in rates.items()
+        for line in note_ties(named, f" on {_title(column)[0]}")
+    }
+
+
+def _beside(ties: Column, columns: Sequence[Column]) -> list[Column]:
+    """Return the columns of τ that a column of tie rates belongs to."""
+    name = ties[0].removesuffix(" ties")
+    return [c for c in columns if c in ((f"{name} {tau}", ties[1]) for tau in ("tau_b", "tau_c"))]
 
 
 def _title(column: Column) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from discode.bench.agreement import main_measure
+from discode.bench.agreement import main_measure, note_ties
 from discode.bench.compare import MetricComparison, compare_metrics
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Ratings
@@ -202,7 +202,8 @@ def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> di
     rated = isinstance(log.judgments, Ratings)
     measures = table_measures(log)
     if rated:
-        why += f" {'; '.join(note_tau_c([log]))}."
+        ties = {label: 100 * result.measures["ties"].value for label, result in log.results.items()}
+        why += f" {'; '.join([*note_tau_c([log]), *note_ties(ties)])}."
     metrics = []
     for label, result in log.results.items():
         by_measure = {cell.measure: cell for cell in cells if cell.metric == label}
