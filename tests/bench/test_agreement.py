@@ -90,7 +90,7 @@ def test_a_protocol_from_before_m_was_recorded_has_scipys() -> None:
 
 def test_tie_rates_far_apart_are_named() -> None:
     (line,) = note_ties({"a": 0.4, "b": 30.0, "c": 10.0, "flat": 100.0, "none": math.nan})
-    assert line.startswith("tie rates: b 30.0 %, a 0.4 %; τ_b rewards ties")
+    assert line.startswith("tie rates: b 30.0 %, a 0.4 %; τ_b, and τ_c")
     assert note_ties({"a": 20.0, "b": 30.0}) == note_ties({"a": 1.0, "flat": 100.0}) == []
     assert note_ties({}) == []
 

@@ -112,8 +112,8 @@ def note_ties(rates: Mapping[str, float], where: str = "") -> list[str]:
         return []
     most, least = max(known, key=lambda name: known[name]), min(known, key=lambda name: known[name])
     return [
-        f"tie rates{where}: {most} {known[most]:.1f} %, {least} {known[least]:.1f} %; τ_b rewards "
-        "ties, and so does τ_c with scipy's m"
+        f"tie rates{where}: {most} {known[most]:.1f} %, {least} {known[least]:.1f} %; τ_b, and "
+        "τ_c with scipy's m, reward ties"
     ]
 
 

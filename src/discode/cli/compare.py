@@ -201,7 +201,7 @@ def _print_metrics(done: MetricComparison, form: str, how: str) -> None:
         {
             f"A {symbol}": lambda pair: _number(pair.value_a, ".2f"),
             f"B {symbol}": lambda pair: _number(pair.value_b, ".2f"),
-            **(rates if tied else {}),
+            **(rates if tied and name == "tau_b" else {}),
             "A - B": lambda pair: _number(pair.difference, "+.2f"),
             "95 %": lambda pair: _range(pair.low, pair.high, "+.2f"),
             "p": lambda pair: _number(pair.p, ".4f"),
