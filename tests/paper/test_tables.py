@@ -255,6 +255,14 @@ def test_scales_are_readings_of_their_own() -> None:
             assert row[0] == printed[system, f"scale={scale}"]
 
 
+def test_differences_have_peoples_m_and_say_so_beside_scipys() -> None:
+    for tau_m, ending in (("people", " in τ_c ("), ("scipy", " in τ_c with people's m (")):
+        setup = replace(setup_of(FakeModel()), protocol=replace(QUICK, tau_m=tau_m))
+        findings = STUDIES["main"].run(setup).findings
+        assert findings
+        assert all(ending in sentence for sentence in findings)
+
+
 def test_tie_rates_and_m_stand_in_the_table() -> None:
     log = coarse_run(replace(QUICK, tau_m="scipy"), "composite")
     others = coarse_run(replace(QUICK, tau_m="scipy"), "mine")

@@ -400,6 +400,8 @@ def system_title(cell: PublishedCell) -> str:
 def _sentence(log: RunLog, model: str, a: StudyLine, b: StudyLine, apart: Interval) -> str:
     """Return what a difference says."""
     measure = MEASURE_SYMBOLS[main_measure(log.benchmark, log.judgments)]
+    if measure == "τ_c" and log.protocol.tau_m != "people":  # differences have people's m
+        measure += " with people's m"
     value, low, high = (round(number, 2) + 0.0 for number in (apart.value, apart.low, apart.high))
     verdict = "" if apart.low > 0 or apart.high < 0 else "; no difference was shown"
     bounds = (
