@@ -16,7 +16,7 @@ from discode.scores import SENTENCE_COLUMNS, Metric, Scores
 MAP_COLUMNS = ("score", "raw", "error", "signature")
 """What ``Dataset.map`` gets."""
 FRAME_COLUMNS = (
-    *MAP_COLUMNS, "smoothing", "distribution", "bound", *SENTENCE_COLUMNS, "flags",
+    *MAP_COLUMNS, "smoothing", "distribution", "bound", "other_score", *SENTENCE_COLUMNS, "flags",
 )  # fmt: skip
 """What a frame gets, as far as the metric has it."""
 

@@ -153,6 +153,9 @@ class Scores:
             means["bound"] = np.zeros(len(self))
         distribution = np.array(self.distribution)
         distribution[[*parts]] = np.nan  # answers after "0." and after "1." do not add up
+        other = None if self.other is None else np.array(self.other)
+        if other is not None:
+            other[[*parts]] = np.nan  # which of the sentences would change is not known
         flags = {name: np.array(marks) for name, marks in self.flags.items()}
         errors = {row: reason for row, reason in self.errors.items() if row not in parts}
         sentences: list[SentenceScores | None] = [None] * len(self)
@@ -173,7 +176,7 @@ class Scores:
                     errors[row] = f"sentence {number} of {len(texts)}: {reason}"
         return replace(
             self, **means, distribution=distribution, flags=flags, errors=errors,
-            sentences=tuple(sentences),
+            sentences=tuple(sentences), other=other,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -231,6 +234,7 @@ class Scores:
             flags={name: move(marks, name == "failed") for name, marks in self.flags.items()},
             errors=errors,
             bound=moved(self.bound),
+            other=moved(self.other),
             images=listed(self.images),
             captions=listed(self.captions),
             smoothing=moved(self.smoothing),
@@ -270,9 +274,12 @@ class Scores:
             rows = zip(columns, map(len, parts), strict=True)
             if name in LISTS:
                 return sum(((None,) * n if column is None else column for column, n in rows), ())
-            return np.concatenate([np.zeros(n) if column is None else column for column, n in rows])
+            empty = 0.0 if name == "bound" else math.nan
+            return np.concatenate(
+                [np.full(n, empty) if column is None else column for column, n in rows]
+            )
 
-        names = ("value", "raw", "smoothing", "distribution", "bound", *LISTS)
+        names = ("value", "raw", "smoothing", "distribution", "bound", "other", *LISTS)
         flags = {
             name: np.concatenate([part.flags[name] for part in parts]) for name in parts[0].flags
         }
@@ -317,7 +324,8 @@ class Scores:
         """Return the rows as JSON-ready columns, None where a row has nothing.
 
         A metric that asks no model has neither ``raw`` nor ``smoothing`` nor ``distribution``,
-        ``bound`` is there where a row is truncated, and ``sentences``, ``lowest_sentence`` and
+        ``bound`` is there where a row is truncated, ``other_score`` where one is bimodal, and
+        ``sentences``, ``lowest_sentence`` and
         ``lowest_score`` where one was judged by sentences; ``score``, ``flags`` and ``error``
         always are.
         """
@@ -329,6 +337,8 @@ class Scores:
             columns["distribution"] = _lists_or_none(self.distribution)
         if self.bound is not None:
             columns["bound"] = or_none(self.bound)
+        if self.other is not None and self.flags["bimodal"].any():
+            columns["other_score"] = or_none(self.other)
         if self.sentences is not None:
             rows = [(each and len(each.texts), *(each.lowest if each else (None, None)))
                     for each in self.sentences]  # fmt: skip

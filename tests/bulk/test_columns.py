@@ -21,7 +21,7 @@ from tests.helpers.samples import png, read_any, read_parts, write_table, write_
 pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode-eval[parquet]")
 pq = pytest.importorskip("pyarrow.parquet")
 
-METHODS = {name: get_decoder(name) for name in ("discode", "raw")}
+METHODS = {name: get_decoder(name) for name in ("discode", "raw", "paper")}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 from discode.scores import SENTENCE_COLUMNS, Scores
 
-VERSION = 3
+VERSION = 4
 """Version of the list of columns: in the manifest of a run, and in the metadata of Parquet."""
 
 COLUMNS: dict[str, str] = {
@@ -25,13 +25,15 @@ COLUMNS: dict[str, str] = {
     "smoothing": "the mean of the answers under the model's own probabilities; null where there is "
     "none",
     "bound": "how far off the score of a truncated row may be; null for all other rows",
+    "other_score": "for a bimodal row, the score that a change of the log-probabilities by 0.05 "
+    "could give it; null for all other rows",
     "distribution": "probabilities over the scale's answers, lowest first; null where the caption "
     "was judged by its sentences",
     "sentences": "how many sentences the caption was judged by: score, raw and smoothing are their "
     "means; null where it was judged whole",
     "lowest_sentence": "the one of them with the lowest score; null where there is none",
     "lowest_score": "its score",
-    "flags": "a list: failed, truncated, generated, cut, degenerate, defused",
+    "flags": "a list: failed, truncated, generated, cut, degenerate, bimodal, defused",
     "error": "why there is no score; null where there is one",
     "signature": "how this very number was made",
 }
@@ -96,7 +98,9 @@ class ScoredRows:
             "image": self.images,
             "caption": self.captions,
             "method": [name] * n,
-            **dict.fromkeys(("raw", "smoothing", "bound", "distribution"), [None] * n),
+            **dict.fromkeys(
+                ("raw", "smoothing", "bound", "other_score", "distribution"), [None] * n
+            ),
             **dict.fromkeys(SENTENCE_COLUMNS, [None] * n),
             **scores.columns(),
             "signature": self.signatures[name],

@@ -26,7 +26,7 @@ from discode.files import csv_cell
 
 encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder per call
 _TEXTS = ("id", "source", "image", "caption", "method", "lowest_sentence", "error", "signature")
-_NUMBERS = ("row", "score", "raw", "smoothing", "bound", "sentences", "lowest_score")
+_NUMBERS = ("row", "score", "raw", "smoothing", "bound", "other_score", "sentences", "lowest_score")
 
 
 class JsonLinesWriter:
@@ -186,8 +186,9 @@ def _schema() -> Any:
     word = pa.dictionary(pa.int32(), text)  # few different ones: next to nothing per row
     types = {
         "source": word, "row": pa.int64(), "method": word, "score": number, "raw": number,
-        "smoothing": number, "bound": number, "distribution": pa.list_(number),
-        "sentences": pa.int64(), "lowest_score": number, "flags": pa.list_(text), "signature": word,
+        "smoothing": number, "bound": number, "other_score": number,
+        "distribution": pa.list_(number), "sentences": pa.int64(), "lowest_score": number,
+        "flags": pa.list_(text), "signature": word,
     }  # fmt: skip
     fields = [(name, types.get(name, text)) for name in COLUMNS]
     return pa.schema(fields, {"discode_columns": str(VERSION)})

@@ -38,7 +38,7 @@ from discode.report.charts import chart_metric, rating_levels
 from discode.report.disagreement import disagreement
 from discode.report.gather import GatheredRun, gather_runs
 from discode.report.thumbnails import make_thumbnails
-from discode.scores import Floats
+from discode.scores import Floats, or_none
 from discode.stats import UndefinedWarning
 from discode.version import __version__
 
@@ -283,7 +283,7 @@ def _items(run: GatheredRun, apart: Mapping[str, Floats], texts: TextTable) -> d
         "image": log.image.tolist(),
         "caption": [texts.text(pair.caption) for pair in run.pairs],
         "references": [texts.list(pair.references) for pair in run.pairs],
-        "scores": [[short_number(v) for v in r.value.tolist()] for r in log.results.values()],
+        "scores": [or_none(r.value) for r in log.results.values()],
         "errors": [rows_by_word(r.errors.items()) for r in log.results.values()],
         "apart": [[_points(v) for v in apart[label].tolist()] for label in log.results],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,9 @@ def write_captioners(
     }
     for number in range(len(joined.names)):
         own = [row if system == number else None for system, _, row in items]
-        entry["scores"].append([None if row is None else short_number(row.score) for row in own])
+        entry["scores"].append(
+            [None if row is None or math.isnan(row.score) else row.score for row in own]
+        )
         entry["apart"].append([None] * len(items))
         entry["flags"].append({})
         failed = [(i, row.error or "no score") for i, row in enumerate(own) if row and row.failed]

@@ -74,7 +74,11 @@ class ScoredCaption(BaseModel):
         description="What the method makes of `probabilities`; its mean is the score"
     )
     stem: str = Field(description="What stands before the answer: 0. or 1.")
-    flags: list[str] = Field(description="cut, defused, degenerate, generated, truncated")
+    flags: list[str] = Field(description="bimodal, cut, defused, degenerate, generated, truncated")
+    other_score: float | None = Field(
+        None,
+        description="Where bimodal: the score that a change of the log-probabilities by 0.05 could give",
+    )
     error: str | None
     sentences: int | None = Field(
         None,

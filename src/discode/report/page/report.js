@@ -455,7 +455,7 @@ const SHOWS = {
       : bench.apart.some((c) => c[row] !== null && c[row] > 0) && bench.apart.some((c) => c[row] !== null && c[row] < 0))],
   wrong: ["With a marked word", "A word is taken for wrong; of the captions that were explained.", (bench, row) => blamed(bench, row)],
   failed: ["Without a score", "At least one metric has no score.", (bench, row) => failedOn(bench, row)],
-  flagged: ["Flagged", "A judge's score has a flag: truncated, cut, degenerate, defused, ...", (bench, row) => flagged(bench, row)],
+  flagged: ["Flagged", "A judge's score has a flag: truncated, cut, degenerate, bimodal, defused, ...", (bench, row) => flagged(bench, row)],
 };
 const KEYS = {
   place: ["Item", (bench, row, m, item) => item, false],
