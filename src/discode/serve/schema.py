@@ -77,7 +77,7 @@ class ScoredCaption(BaseModel):
     flags: list[str] = Field(description="bimodal, cut, defused, degenerate, generated, truncated")
     other_score: float | None = Field(
         None,
-        description="Where bimodal: the score that a change of the log-probabilities by 0.05 could give",
+        description="Where bimodal: the score after a change of the log-probabilities by 0.05",
     )
     error: str | None
     sentences: int | None = Field(
