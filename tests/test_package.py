@@ -205,6 +205,13 @@ def test_nothing_prints_or_exits_outside_the_command_line() -> None:
             assert "print(" not in text, file
 
 
+def test_csv_is_written_in_one_way() -> None:
+    """``files.csv_writer`` ends rows in LF and quotes carriage returns."""
+    writing = [file.name for file in SOURCE.rglob("*.py") if "csv.writer(" in file.read_text()
+               or "DictWriter(" in file.read_text()]  # fmt: skip
+    assert writing == ["files.py"]
+
+
 def test_a_test_file_imports_from_no_other_one() -> None:
     """What several of them use is in tests/helpers."""
     for file in sorted(TESTS.rglob("*.py")):

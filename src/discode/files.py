@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from discode.errors import InputError, require
 
@@ -146,6 +146,31 @@ def csv_text(cell: str) -> str:
     ('=1+1', "'tis a cat")
     """
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA_STARTS) else cell
+
+
+class _LineFeeds:
+    """The file of a ``csv.writer``, whose CRLF at the end of a row becomes LF."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, row: str) -> None:
+        """Write one row."""
+        self._file.write(row.removesuffix("\r\n") + "\n")
+
+
+def csv_writer(file: TextIO, **form: Any) -> Any:
+    r"""Return a ``csv.writer`` whose rows end in LF, as cut and awk expect.
+
+    With ``lineterminator="\n"``, Python 3.11 leaves carriage returns in cells unquoted.
+
+    >>> import io
+    >>> file = io.StringIO()
+    >>> csv_writer(file).writerows([["a", "b"], ["1\r2", ""]])
+    >>> file.getvalue()
+    'a,b\n"1\r2",\n'
+    """
+    return csv.writer(_LineFeeds(file), **form)
 
 
 TableRow = dict[str, Any] | InputError

@@ -7,7 +7,6 @@ does not tell what it is: gold questions and the user study look like all compar
 
 from __future__ import annotations
 
-import csv
 import html
 import json
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, require
-from discode.files import replacing
+from discode.files import csv_writer, replacing
 from mceval.copies import check_new_folder, checked_copy
 from mceval.database import rules_of, transaction
 from mceval.people import keep_guide
@@ -258,7 +257,7 @@ def _readme(tasks: list[CrowdTask], form: str) -> str:
 
 def _write_csv(path: Path, tasks: list[CrowdTask], *, escape: bool) -> None:
     with replacing(path) as temp, temp.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
+        writer = csv_writer(file)
         writer.writerow(COLUMNS)
         for task in tasks:
             first, second = task.captions if task.kind == "compare" else ("", "")

@@ -9,7 +9,6 @@ understood is refused before anything is read from it: people are not rejected f
 
 from __future__ import annotations
 
-import csv
 import secrets
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from discode.benchmarks.parsing import Entry
 from discode.errors import InputError, NotAllowedError
-from discode.files import read_rows, replacing
+from discode.files import csv_writer, read_rows, replacing
 from mceval.crowd import task_name
 from mceval.database import LOCK, Database, checks_of, rules_of, transaction
 from mceval.people import carelessness_of, hash_token, mark_careless
@@ -349,10 +348,11 @@ def write_decisions(decisions: Sequence[Decision], results: Path, path: Path) ->
     extra = ("Approve", "Reject", "discode.used", "discode.reason")
     with replacing(path) as temp, temp.open("w", encoding="utf-8", newline="") as file:
         columns = [*rows[0], *(name for name in extra if name not in rows[0])]
-        writer = csv.DictWriter(file, columns, extrasaction="ignore")
-        writer.writeheader()
+        writer = csv_writer(file)
+        writer.writerow(columns)
         for row, decided in zip(rows, decisions, strict=True):
             good = decided.decision == "approve"
             verdict = {"Approve": "x" if good else "", "Reject": "" if good else decided.reason}
             used = {"discode.used": int(decided.used), "discode.reason": decided.reason}
-            writer.writerow({**row, **verdict, **used})
+            cells = {**row, **verdict, **used}
+            writer.writerow([cells.get(name, "") for name in columns])

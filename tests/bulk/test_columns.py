@@ -99,12 +99,13 @@ def test_a_row_says_how_its_own_number_was_made(tmp_path: Path, table: Path) -> 
 
 
 def test_cells_that_a_spreadsheet_would_compute(tmp_path: Path) -> None:
-    captions = ["=1+1", "+a", "-0.5", "@b", "\tc", "'=d", "plain -e"]
+    captions = ["=1+1", "+a", "-0.5", "@b", "\tc", "'=d", "plain\r-e"]
     rows = [{"id": f"-{i}", "image": "=a.png", "caption": c} for i, c in enumerate(captions)]
     path = write_table(tmp_path / "in.jsonl", [*rows, {"id": "=z"}])
     to_file(make_judge(), path, tmp_path / "out.csv")
     table = read_scores(tmp_path / "out.csv")
-    marked = ["'=1+1", "'+a", "'-0.5", "'@b", "'\tc", "'=d", "plain -e", None]
+    marked = ["'=1+1", "'+a", "'-0.5", "'@b", "'\tc", "'=d", "plain\r-e", None]
+    assert b"\r\n" not in (tmp_path / "out.csv").read_bytes()
     assert [row["caption"] for row in table] == marked
     assert [row["id"] for row in table[:2]] == ["'-0", "'-1"]
     # Read again as scores, the texts are what they were.

@@ -75,6 +75,7 @@ def test_from_folders_to_a_dataset(begun: Path, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.csv"
     fine(run("people", begun, "--role", "reviser", "--count", 1, "-o", tokens))
     assert tokens.stat().st_mode & 0o077 == 0, "tokens are nobody else's"
+    assert b"\r" not in tokens.read_bytes()  # cut would keep it in the token
     (row,) = csv.DictReader(tokens.read_text().splitlines())
     with open_database(str(begun)) as db:
         people = [int(row[0]) for row in rows]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from discode.errors import lookup
-from discode.files import csv_cell
+from discode.files import csv_cell, csv_writer
 from discode.stats import Interval
 
 TableValue = str | float | Interval | None
@@ -204,7 +203,7 @@ def _csv(table: CellTable) -> str:
         for number in range(len(titles))
     ]
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
+    writer = csv_writer(file)
     writer.writerow(
         name
         for title, bounds in zip(titles, spread, strict=True)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from discode.bulk.columns import COLUMNS, VERSION, ScoredRows
 from discode.bulk.tars import Sample
 from discode.errors import InputError, lookup, require
-from discode.files import csv_cell
+from discode.files import csv_cell, csv_writer
 
 encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder per call
 _TEXTS = ("id", "source", "image", "caption", "method", "lowest_sentence", "error", "signature")
@@ -44,7 +44,7 @@ class CsvWriter:
     """Separated values; the columns are those of the first row."""
 
     def __init__(self, file: TextIO, **form: Any) -> None:
-        self._writer, self._begun = csv.writer(file, **form), False
+        self._writer, self._begun = csv_writer(file, **form), False
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write some rows."""
@@ -92,7 +92,6 @@ _TSV: dict[str, Any] = {
     "delimiter": "\t",
     "quoting": csv.QUOTE_NONE,
     "quotechar": None,
-    "lineterminator": "\n",
 }
 TEXT_WRITERS: dict[str, Callable[[TextIO], Any]] = {
     "jsonl": JsonLinesWriter,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from typer import Argument, Option
 
 from discode.cli.output import echo, note, stdout
 from discode.errors import InputError
-from discode.files import csv_cell, replacing
+from discode.files import csv_cell, csv_writer, replacing
 from mceval.cli.common import (
     DatabaseArgument,
     interval_cell,
@@ -124,7 +123,7 @@ def _hand_out(invitations: Sequence[Invitation], output: Path | None, where: str
             echo("\t".join(row))
         return
     with replacing(output) as temp, temp.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
+        writer = csv_writer(file)
         writer.writerow(["person", "name", "role", "token", *(["link"] if where else [])])
         writer.writerows(rows)
     output.chmod(0o600)
