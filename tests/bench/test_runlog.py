@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,15 @@ def test_a_log_from_before_m_was_recorded_has_scipys(
     assert data["protocol"].pop("tau_m") == "people"
     path.write_text(json.dumps(data))
     assert RunLog.load(path).protocol.tau_m == "scipy"
+
+
+def test_an_option_that_is_newer_than_a_log_has_its_default(runs: dict[str, RunLog]) -> None:
+    log = runs["ratings"]
+    assert "source" not in log.options  # Composite did not have it once
+    same, other = (replace(log, options={**log.options, "source": s}) for s in ("all", "8k"))
+    assert log.same_questions(same)
+    assert same.same_questions(log)
+    assert not log.same_questions(other)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from discode.bench import AgreementProtocol, RunLog
 from discode.benchmarks import Ratings, load_benchmark
 from discode.benchmarks.composite import join_composite
 from discode.errors import InputError
@@ -33,6 +34,18 @@ def test_fleurs_form_without_references_or_positions(tmp_path: Path) -> None:
     assert len(made.judgments) == 4
     assert [pair.references for pair in made.pairs] == [()] * 3
     assert "no references in the file" in made.notes[0]
+
+
+def test_one_source_alone(tmp_path: Path) -> None:
+    mini.write(tmp_path / "composite.json", mini.COMPOSITE)
+    made = load_benchmark("composite:source=8k", tmp_path)
+    assert [pair.id for pair in made.pairs] == ["a.jpg#0", "a.jpg#1"]
+    assert RunLog.begin(made, AgreementProtocol(), {}).options["source"] == "8k"
+    assert len(load_benchmark("composite:source=coco", tmp_path).pairs) == 1
+    with pytest.raises(InputError, match=r"source in composite\.json 'flickr30k'.*flickr8k, coco"):
+        load_benchmark("composite:source=30k", tmp_path)
+    with pytest.raises(InputError, match="allowed: all, 8k, 30k, coco"):
+        load_benchmark("composite:source=8", tmp_path)
 
 
 def test_images_are_in_the_folders_beside(tmp_path: Path) -> None:

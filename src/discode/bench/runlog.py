@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.bench.agreement import AgreementProtocol
-from discode.benchmarks import Benchmark, Preferences, Ratings
+from discode.benchmarks import BENCHMARKS, Benchmark, Preferences, Ratings
 from discode.errors import InputError
 from discode.files import parse_json, replacing
 from discode.metrics.base import NO_REFERENCES
@@ -88,10 +88,17 @@ class RunLog:
         )  # fmt: skip
 
     def same_questions(self, other: RunLog) -> bool:
-        """Whether both are about the same pairs and judgments, whatever was scored."""
-        return (self.benchmark, dict(self.options), dict(self.checksums), self.ids) == (
-            other.benchmark, dict(other.options), dict(other.checksums), other.ids,
-        )  # fmt: skip
+        """Whether both are about the same pairs and judgments, whatever was scored.
+
+        An option that is newer than a log has its default.
+        """
+        row = BENCHMARKS.get(self.benchmark)
+        defaults = {} if row is None else row.option_texts({})
+        ours, theirs = (
+            (log.benchmark, {**defaults, **log.options}, dict(log.checksums), log.ids)
+            for log in (self, other)
+        )
+        return ours == theirs
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log, completely or not at all."""

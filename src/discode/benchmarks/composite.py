@@ -22,9 +22,12 @@ from discode.benchmarks.base import (
     Ratings,
 )
 from discode.benchmarks.parsing import Entry, letters_and_digits, read_object
-from discode.errors import InputError
+from discode.errors import InputError, lookup
 from discode.files import read_rows
 from discode.options import Option
+
+SOURCES = {"8k": "flickr8k", "30k": "flickr30k", "coco": "coco"}
+"""The lists of the file by the value of the option ``source``."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,14 @@ def load_composite(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     The nine that lack them are kept for metrics that need none. With ``references=clean`` (the
     published protocol) the human candidate is taken out of the references of all three captions of
     its image; it is recognised by its letters and digits, since the candidates lost their
-    punctuation.
+    punctuation. ``source`` restricts it to the captions of one of the three collections of images.
     """
     files = ROW.find_files(folder)
-    rows = [row for part in read_composite(files["composite.json"]).values() for row in part]
+    parts = read_composite(files["composite.json"])
+    if options["source"] != "all":
+        source = SOURCES[options["source"]]
+        parts = {source: lookup(parts, source, "source in composite.json")}
+    rows = [row for part in parts.values() for row in part]
     notes = []
     bare = sum(row.references is None for row in rows)
     if bare == len(rows):
@@ -160,7 +167,12 @@ publishers.""",
         "images", "", "Flickr8k_Dataset", "Flickr30k_Dataset", "val2014", "flickr8k",
         "flickr30k", "coco2014", "../flickr8k/images", "../flickr30k/images", "../coco/val2014",
     ),
-    options=(Option("references", "clean", "without the human candidate", ("clean", "all")),),
+    options=(
+        Option("references", "clean", "without the human candidate", ("clean", "all")),
+        Option(
+            "source", "all", "captions of Flickr8k, Flickr30k or COCO alone", ("all", *SOURCES)
+        ),
+    ),
     # The second: without the nine rows that lack references.
     published_sizes=lambda options: ((3995, 11_985), (3992, 11_976)),
 )  # fmt: skip
