@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,7 @@ def test_images_are_found_by_their_whole_path(tmp_path: Path) -> None:
         str(images / "VOC" / "2.png"),  # another folder's
     ]
     assert benchmark.notes == (f"2 of 3 images missing, sought in {images}",)
+    assert benchmark.missing == {1, 2}
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -161,6 +163,20 @@ def test_fewer_images_keep_their_judgments(rated: Benchmark) -> None:
     assert few.options == {"k": "v", "limit": 2}
     assert "2 of 6 images" in few.notes[-1]
     assert keep_images(rated, 6) is rated
+
+
+def test_fewer_images_are_chosen_among_those_present(rated: Benchmark) -> None:
+    missing = replace(rated, missing=frozenset({0, 2, 3, 5}))
+    for count in (1, 2, 3, 99):
+        few = keep_images(missing, count)
+        assert {*few.image.tolist()} <= {1, 4}
+        assert len(np.unique(few.image)) == min(count, 2)
+        assert (few.options["limit"], few.missing) == (count, frozenset())
+        assert few.notes[-1].startswith(f"{min(count, 2)} of 2 images")
+    none = replace(rated, missing=frozenset(range(6)))  # text metrics need no image
+    few = keep_images(none, 2)
+    assert [pair.id for pair in few.pairs] == [pair.id for pair in keep_images(rated, 2).pairs]
+    assert few.missing == {*few.image.tolist()}
 
 
 def test_fewer_images_of_choices(rated: Benchmark) -> None:

@@ -18,7 +18,7 @@ from discode.files import sha256
 from discode.options import SIZE, Option, option_text
 from discode.pairs import Pair
 
-LIMIT = Option("limit", None, "that many of its images alone, for a first look", (SIZE, None))
+LIMIT = Option("limit", None, "at most that many of its images, of those present", (SIZE, None))
 """The option that every benchmark has beside those of its protocol."""
 
 
@@ -82,8 +82,9 @@ class Benchmark:
     """Pairs (P), each of which is scored once, and judgments that point at them.
 
     ``options`` are those it was loaded with, ``image`` (P,) is the number of each pair's image (the
-    bootstrap resamples images), ``checksums`` has the SHA-256 of each file that was read, and
-    ``notes`` say what was dropped and what is missing.
+    bootstrap resamples images), ``checksums`` has the SHA-256 of each file that was read,
+    ``notes`` say what was dropped and what is missing, and ``missing`` has the numbers of the
+    images whose files were not found.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Benchmark:
     image: NDArray[np.int64]
     checksums: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    missing: frozenset[int] = frozenset()
 
     def repeats(self) -> NDArray[np.int64]:
         """Return how often each pair was judged, (P,).
@@ -120,16 +122,19 @@ class Benchmark:
 def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
     """Return a benchmark with ``count`` of its images and their judgments.
 
-    Which ones is decided by the SHA-256 of their names, so that they are spread over the data and
-    a larger count only adds images: what was read stays of use.
+    They are chosen among the images that are present; where none is, as for text metrics, among
+    all. Which ones is decided by the SHA-256 of their names, so that they are spread over the data
+    and a larger count only adds images: what was read stays of use.
     """
     first: dict[int, str] = {}
     for number, pair in zip(benchmark.image.tolist(), benchmark.pairs, strict=True):
         first.setdefault(number, Path(str(pair.image)).name)
-    if count >= len(first):
+    present = [image for image in first if image not in benchmark.missing] or list(first)
+    order = sorted(present, key=lambda image: hashlib.sha256(first[image].encode()).hexdigest())
+    chosen = order[:count]
+    if len(chosen) == len(first):
         return benchmark
-    order = sorted(first, key=lambda image: hashlib.sha256(first[image].encode()).hexdigest())
-    kept = np.isin(benchmark.image, order[:count])
+    kept = np.isin(benchmark.image, chosen)
     place = np.cumsum(kept) - 1
     judged = benchmark.judgments
     judgments: Ratings | Preferences
@@ -148,7 +153,11 @@ def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
         image=benchmark.image[kept],
         judgments=judgments,
         options={**benchmark.options, LIMIT.name: count},
-        notes=(*benchmark.notes, f"{count} of {len(first)} images, by the SHA-256 of their names"),
+        notes=(
+            *benchmark.notes,
+            f"{len(chosen)} of {len(present)} images, by the SHA-256 of their names",
+        ),
+        missing=benchmark.missing.intersection(chosen),
     )
 
 
@@ -287,9 +296,9 @@ class BenchmarkBuilder:
         if not self._known:
             raise InputError(f"{files[0].name} holds nothing to judge")
         paths = {image: self._find(image) for image in self._shown}
-        missing = sum(path is None for path in paths.values())
-        lines = [f"{missing} of {len(paths)} images missing, sought in {self.default}"]
         number = {image: place for place, image in enumerate(paths)}
+        missing = frozenset(number[image] for image, path in paths.items() if path is None)
+        lines = [f"{len(missing)} of {len(paths)} images missing, sought in {self.default}"]
         return Benchmark(
             self.row.name,
             dict(options),
@@ -301,6 +310,7 @@ class BenchmarkBuilder:
             np.array([number[image] for image, _, _ in self._known], np.int64),
             {file.name: sha256(file) for file in files},
             (*notes, *lines[: bool(missing)]),
+            missing,
         )
 
     def _find(self, image: str) -> str | None:

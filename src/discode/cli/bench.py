@@ -71,7 +71,9 @@ Resamples = Annotated[int, typer.Option(help="Resamples of the intervals' bootst
 Seed = Annotated[int, typer.Option(help="Random seed of the bootstrap.")]
 Limit = Annotated[
     int | None,
-    typer.Option(metavar="N", help="N images of each benchmark alone, always the same ones."),
+    typer.Option(
+        metavar="N", help="Use a fixed subset of N images per benchmark, of those present."
+    ),
 ]
 
 app = typer.Typer(help="Benchmarks with human judgments.", no_args_is_help=True)
