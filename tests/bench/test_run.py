@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discode.bench import RunLog, label_metrics, run_metrics
-from discode.bench.run import measure_by, pairs_to_judge
+from discode.bench import RunLog, compare_metrics, label_metrics, run_metrics
+from discode.bench.run import measure_by, measure_result, pairs_to_judge
+from discode.benchmarks import Benchmark
+from discode.benchmarks.base import keep_images
 from discode.errors import InputError
-from discode.metrics.base import NO_REFERENCES
+from discode.metrics.base import NO_IMAGE, NO_REFERENCES
 from discode.pairs import Pair
 from discode.scores import Scores
 from tests.helpers.fake_runs import (
@@ -85,6 +87,60 @@ def test_pairs_without_references_are_left_out_for_good() -> None:
     none = replace(bench, pairs=tuple(replace(pair, references=()) for pair in pairs))
     log, _ = run_metrics(none, {"a": "a"}, FakeFactory(a=metric), QUICK)
     assert len(log.results["a"].failures) == len(pairs)  # nothing was scored at all
+
+
+class LacksImages(FakeMetric):
+    """Scores a caption by its length alone, and cannot open some of the images."""
+
+    def __init__(self, lost: Container[str]) -> None:
+        super().__init__(0, 0.0, ["image"])
+        self.lost = lost
+
+    def score_pairs(self, pairs: Sequence[Pair], **options: Any) -> Scores:
+        scores = super().score_pairs(pairs, **options)
+        errors = {row: "gone" for row, pair in enumerate(pairs) if pair.image in self.lost}
+        scores.value[list(errors)] = np.nan
+        return replace(scores, errors=errors)
+
+
+@pytest.mark.parametrize("bench", [rated(), preferred()], ids=["ratings", "choices"])
+def test_judgments_of_missing_images_do_not_count(bench: Benchmark) -> None:
+    """A metric that looks at images is measured as on a benchmark of the other images alone."""
+    here = [number for number in np.unique(bench.image).tolist() if number % 4 == 1]
+    missing = frozenset(bench.image.tolist()).difference(here)
+    bench = replace(bench, missing=missing)
+    lost = {str(pair.image) for pair in bench.pairs if int(pair.id.partition("#")[0]) in missing}
+    factory = FakeFactory(a=LacksImages(lost), text=FakeMetric(0, 0.0))
+    log, _ = run_metrics(bench, {"a": "a", "text": "text"}, factory, QUICK)
+    alone, _ = run_metrics(keep_images(bench, 999), {"a": "a"}, factory, QUICK)
+    ours, result, text = alone.results["a"].measures, log.results["a"], log.results["text"]
+    for name, measure in ours.items():
+        if name != "failed":
+            assert result.measures[name] == measure
+    assert set(result.errors.values()) == {NO_IMAGE}
+    assert result.measures["failed"].value == pytest.approx(0.75)
+    assert (ours["failed"].value, text.measures["failed"].value, text.errors) == (0, 0, {})
+    assert np.unique(log.judged_image[log.judged(result.errors)]).tolist() == here
+    assert log.judged(text.errors).all()
+    finer = measure_result(result, replace(log, protocol=replace(QUICK, seed=3)))
+    assert finer.measures["failed"] == result.measures["failed"]
+    # Both have the same scores of the images that are present.
+    (one,) = compare_metrics(log, ["a", "text"], resamples=100).pairs
+    assert (one.difference, one.p) == (0, 1)
+    broken = FakeFactory(a=LacksImages({"1.jpg"}))  # present, but it cannot be opened
+    log, _ = run_metrics(replace(bench, missing=frozenset()), {"a": "a"}, broken, QUICK)
+    assert set(log.results["a"].failures.values()) == {"gone"}
+
+
+def test_a_category_without_images_has_no_accuracy() -> None:
+    bench = preferred()
+    lost = {f"{number}.jpg" for number in range(0, 200, 2)}  # those of HC
+    bench = replace(bench, missing=frozenset(range(0, 200, 2)))
+    log, _ = run_metrics(bench, {"a": "a"}, FakeFactory(a=LacksImages(lost)), QUICK)
+    found = log.results["a"].measures
+    assert np.isnan(found["HC"].value)
+    assert found["mean"] == found["MM"]
+    assert found["MM"].value > 0.8
 
 
 def test_progress_has_the_label_and_the_number_of_pairs() -> None:

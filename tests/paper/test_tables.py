@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ import pytest
 
 from discode.bench import RunLog, measure_agreement, run_metrics
 from discode.bench.agreement import TAU_C_NOTES
+from discode.bench.layout import MarkedInterval, write_table
 from discode.benchmarks import BENCHMARKS, Preferences
 from discode.errors import InputError
 from discode.metrics import MetricFactory
+from discode.pairs import Pair
 from discode.paper import STUDIES, StudyResult, StudySetup
 from discode.paper.published import PAPER_TABLES, published_cells
 from discode.paper.studies import PAPER_STUDIES
+from discode.readings import Readings
 from discode.signature import Signature
 from discode.stats import Interval
 from tests.helpers.fake_model import FakeModel
@@ -235,6 +239,43 @@ def test_what_failed_is_told_and_left_out() -> None:
     result = STUDIES["models"].run(setup_of(silent, FakeModel("fine")))
     assert any("rejected" in text and "silent" in text for text in result.problems)
     assert not any(key.startswith("silent") for key in rows_of(result, "models"))
+
+
+@dataclass
+class OpensImages(FakeModel):
+    """Answers only for images whose files are there."""
+
+    there: Container[str] = ()
+
+    def answer(self, pairs: Sequence[Pair], *args: Any, **more: Any) -> Readings:
+        read = super().answer(pairs, *args, **more)
+        lost = Readings.failed(read.scale, ["cannot read it"] * len(pairs))
+        gone = [str(pair.image) not in self.there for pair in pairs]
+        rows = np.arange(len(pairs)) + len(pairs) * np.array(gone)
+        return Readings.concat(read.scale, [read, lost]).take(rows)
+
+
+def test_numbers_of_the_images_that_are_present_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = rated()
+    sizes = (len(np.unique(whole.image)), len(whole.judgments))
+    row = replace(BENCHMARKS["composite"], published_sizes=lambda options: (sizes,))
+    monkeypatch.setitem(BENCHMARKS, "composite", row)
+    name = "llava-hf/llava-v1.6-34b-hf"
+    for missing in (range(1, 40, 2), range(1, 40)):  # half of the images; all but one
+        some = replace(whole, missing=frozenset(missing))
+        there = {f"{number}.jpg" for number in range(40) if number not in missing}
+        setup = replace(setup_of(OpensImages(name, there=there)), benchmarks={"composite": some})
+        result = STUDIES["models"].run(setup)
+        cell = rows_of(result, "models")[f"{name} / Raw score"][0]
+        assert isinstance(cell, MarkedInterval)
+        assert not result.problems
+        note = result.tables["models"].notes[-1]
+        assert note.startswith(f"† Composite: {40 - len(missing)} of 40 images; the others")
+        assert f"{cell.value:.2f}†" in write_table(result.tables["models"])
+        # A published number does not stand below ours, but in a line of its own.
+        rows = rows_of(result, "models")
+        assert f"{name} / paper" not in rows
+        assert "LLaVA-NeXT-34B / Raw score (published)" in rows
 
 
 def test_scales_are_readings_of_their_own() -> None:

@@ -163,7 +163,7 @@ def compare_metrics(
         ones = np.ones(int(keep.sum()), np.int64)
         statistics = {name: _statistic(log, name, measure, keep) for name in names}
         values = {name: 100 * statistic(ones) for name, statistic in statistics.items()}
-        images = _images(log)[keep]
+        images = log.judged_image[keep]
         draws = {n: resample(s, images, resamples, seed) for n, s in statistics.items()}
         permuted = _permute(log, names, keep, measure, swap, resamples, seed)
         rows = []
@@ -190,7 +190,7 @@ def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtoco
     """
     measure = main_measure(log.benchmark, log.judgments)
     keep = _shared_judgments(log, (a, b))
-    images = _images(log)[keep]
+    images = log.judged_image[keep]
     ours, theirs = (
         resample(_statistic(log, name, measure, keep), images, protocol.resamples, protocol.seed)
         for name in (a, b)
@@ -202,19 +202,14 @@ def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtoco
 def _shared_judgments(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:
     """Return the judgments for which all metrics have a score, (M,).
 
-    A preference without a score counts as wrong, so that no preference is left out.
+    A preference without a score counts as wrong, so that none is left out whose image is present.
     """
     judged = log.judgments
     if not isinstance(judged, Ratings):
-        return np.ones(len(judged), bool)
+        present = [log.judged(log.results[name].errors) for name in names]
+        return np.asarray(np.all(present, axis=0))
     finite = np.all([np.isfinite(log.results[name].value) for name in names], axis=0)
     return np.asarray(finite[judged.pair])
-
-
-def _images(log: RunLog) -> NDArray[np.int64]:
-    """Return the image of each judgment, (M,)."""
-    judged = log.judgments
-    return log.image[judged.pair if isinstance(judged, Ratings) else judged.left]
 
 
 def _statistic(
@@ -235,7 +230,7 @@ def _permute(
 ) -> dict[tuple[str, str], float]:
     """Return p of the permutation test of every two metrics."""
     judged, values = log.judgments, [log.results[name].value for name in names]
-    images = _images(log)[keep]
+    images = log.judged_image[keep]
     if isinstance(judged, Ratings):
         pair = judged.pair[keep]
         tests = permutation_tests(
@@ -244,6 +239,7 @@ def _permute(
             seed=seed,
         )  # fmt: skip
         return {(names[i], names[j]): test.p for (i, j), test in tests.items()}
+    judged = judged.take(keep)
     earned = {
         name: credit(v[judged.left], v[judged.right], judged.chosen, ties=log.protocol.ties)
         for name, v in zip(names, values, strict=True)

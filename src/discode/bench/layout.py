@@ -11,6 +11,14 @@ from discode.errors import lookup
 from discode.files import csv_cell, csv_writer
 from discode.stats import Interval
 
+
+@dataclass(frozen=True)
+class MarkedInterval(Interval):
+    """A number with its interval and the mark of a footnote, which is one of the table's notes."""
+
+    mark: str = "†"
+
+
 TableValue = str | float | Interval | None
 """What a cell holds: text as it is, a number, a number with its interval, or nothing."""
 ColumnTitle = str | tuple[str, str]
@@ -58,7 +66,8 @@ def _rounded(value: float, digits: int) -> str:
 
 def _shown(value: TableValue, digits: int) -> str:
     if isinstance(value, Interval):
-        return _rounded(value.value, digits) if not math.isnan(value.value) else "undefined"
+        text = _rounded(value.value, digits) if not math.isnan(value.value) else "undefined"
+        return text + value.mark if isinstance(value, MarkedInterval) else text
     if isinstance(value, float):
         return "" if math.isnan(value) else _rounded(value, digits)
     return "" if value is None else str(value)
@@ -172,6 +181,7 @@ _TEX = {
     "λ": r"$\lambda$",
     "²": r"\textsuperscript{2}",
     "–": "--",
+    "†": r"\dag{}",
 } | {letter: f"\\{letter}" for letter in "&%$#_{}"}
 
 

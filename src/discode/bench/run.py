@@ -18,12 +18,14 @@ from discode.benchmarks import Benchmark, Ratings
 from discode.bulk.judging import raise_if_stopped
 from discode.errors import DiscodeError, InputError, StoppedError
 from discode.metrics import METRICS, MetricFactory
+from discode.metrics.base import NO_IMAGE, NO_REFERENCES
 from discode.metrics.judge_metric import JudgeMetric
 from discode.metrics.registry import asks_judge
 from discode.pairs import Pair
 from discode.plugins import blame, plugin_version
-from discode.scores import Metric
+from discode.scores import Floats, Metric
 from discode.signature import Signature
+from discode.stats import Interval
 from discode.version import __version__
 
 _PACKAGES = ("numpy", "onnxruntime", "pycocoevalcap", "torch", "transformers")
@@ -135,8 +137,20 @@ def measure_result(result: MetricResult, log: RunLog) -> MetricResult:
     made = {"ties": log.protocol.ties}
     if isinstance(log.judgments, Ratings):
         made["tau_m"] = log.protocol.tau_m
-    measures = measure_agreement(log.judgments, log.image, result.value, log.protocol)
+    measures = _measure(log, result.value, result.errors)
     return replace(result, signature=result.signature.with_fields(**made), measures=measures)
+
+
+def _measure(log: RunLog, value: Floats, errors: Mapping[int, str]) -> dict[str, Interval]:
+    """Measure scores (P,) on the judgments whose image is present; "failed" is a share of all."""
+    if NO_IMAGE not in errors.values():
+        return measure_agreement(log.judgments, log.image, value, log.protocol)
+    present = log.judged(errors)
+    some = measure_agreement(log.judgments.take(present), log.image, value, log.protocol)
+    failed = 1 - present.mean() * (1 - some["failed"].value)
+    none = Interval.point(np.nan, log.protocol.level)
+    categories = () if isinstance(log.judgments, Ratings) else log.judgments.category
+    return dict.fromkeys(categories, none) | some | {"failed": replace(none, value=failed)}
 
 
 def _score(
@@ -147,8 +161,9 @@ def _score(
     progress: RunProgress | None,
 ) -> MetricResult:
     start = time.perf_counter()
+    needs = metric.needs
     pairs, which = list(benchmark.pairs), np.arange(len(benchmark.pairs))
-    if not metric.needs & {"references", "id"}:
+    if not needs & {"references", "id"}:
         pairs, which = benchmark.bare_pairs()
     repeats = np.bincount(which, weights=benchmark.repeats()).astype(np.int64).tolist()
     report = None if progress is None else partial(progress, label, len(pairs))
@@ -162,6 +177,10 @@ def _score(
         for row, number in enumerate(which.tolist())
         if number in scores.errors
     }
+    if "image" in needs and np.isfinite(value).any():
+        for row, why in errors.items():
+            if why != NO_REFERENCES and int(benchmark.image[row]) in benchmark.missing:
+                errors[row] = NO_IMAGE
     options = ",".join(f"{key}={text}" for key, text in log.options.items())
     signature = scores.signature.with_fields(
         benchmark=f"{benchmark.name}({options})", ties=log.protocol.ties

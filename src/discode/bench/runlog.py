@@ -21,7 +21,7 @@ from discode.bench.agreement import AgreementProtocol
 from discode.benchmarks import BENCHMARKS, Benchmark, Preferences, Ratings
 from discode.errors import InputError
 from discode.files import parse_json, replacing
-from discode.metrics.base import NO_REFERENCES
+from discode.metrics.base import NO_IMAGE, NO_REFERENCES
 from discode.options import option_text
 from discode.scores import or_none
 from discode.signature import Signature
@@ -92,13 +92,30 @@ class RunLog:
 
         An option that is newer than a log has its default.
         """
+        facts = [(log.benchmark, dict(log.checksums), log.ids) for log in (self, other)]
+        if facts[0] != facts[1] or self.options == other.options:
+            return facts[0] == facts[1]
         row = BENCHMARKS.get(self.benchmark)
         defaults = {} if row is None else row.option_texts({})
-        ours, theirs = (
-            (log.benchmark, {**defaults, **log.options}, dict(log.checksums), log.ids)
-            for log in (self, other)
-        )
-        return ours == theirs
+        return {**defaults, **self.options} == {**defaults, **other.options}
+
+    def judged(self, errors: Mapping[int, str]) -> NDArray[np.bool_]:
+        """Return which judgments (M,) a result is about: those of images that were not missing.
+
+        ``errors`` are the result's.
+        """
+        pairs = np.ones(len(self.ids), bool)
+        pairs[[row for row, why in errors.items() if why == NO_IMAGE]] = False
+        judged = self.judgments
+        if isinstance(judged, Ratings):
+            return pairs[judged.pair]
+        return pairs[judged.left] & pairs[judged.right]
+
+    @property
+    def judged_image(self) -> NDArray[np.int64]:
+        """The image of each judgment, (M,)."""
+        judged = self.judgments
+        return self.image[judged.pair if isinstance(judged, Ratings) else judged.left]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log, completely or not at all."""

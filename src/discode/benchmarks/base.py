@@ -39,6 +39,10 @@ class Ratings:
     def __len__(self) -> int:
         return len(self.pair)
 
+    def take(self, rows: NDArray[np.bool_]) -> Ratings:
+        """Return some of the ratings; ``rows`` (M,) says which."""
+        return Ratings(self.pair[rows], self.value[rows], self.rater[rows])
+
     def averaged(self) -> Ratings:
         """Return one rating per pair, the mean of its raters, in order of first appearance."""
         pairs, first = np.unique(self.pair, return_index=True)
@@ -75,6 +79,11 @@ class Preferences:
 
     def __len__(self) -> int:
         return len(self.left)
+
+    def take(self, rows: NDArray[np.bool_]) -> Preferences:
+        """Return some of the choices; ``rows`` (M,) says which."""
+        category = tuple(np.array(self.category)[rows].tolist())
+        return Preferences(self.left[rows], self.right[rows], self.chosen[rows], category)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,14 +148,11 @@ def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
     judged = benchmark.judgments
     judgments: Ratings | Preferences
     if isinstance(judged, Ratings):
-        rows = kept[judged.pair]
-        judgments = Ratings(place[judged.pair[rows]], judged.value[rows], judged.rater[rows])
+        rated = judged.take(kept[judged.pair])
+        judgments = replace(rated, pair=place[rated.pair])
     else:
-        rows = kept[judged.left] & kept[judged.right]
-        category = tuple(np.array(judged.category)[rows].tolist())
-        judgments = Preferences(
-            place[judged.left[rows]], place[judged.right[rows]], judged.chosen[rows], category
-        )
+        pairs = judged.take(kept[judged.left] & kept[judged.right])
+        judgments = replace(pairs, left=place[pairs.left], right=place[pairs.right])
     return replace(
         benchmark,
         pairs=tuple(pair for pair, keep in zip(benchmark.pairs, kept, strict=True) if keep),

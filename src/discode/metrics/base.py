@@ -16,6 +16,7 @@ from discode.scores import Floats, Metric, Progress, Scores
 from discode.signature import Signature
 
 NO_REFERENCES = "the pair has no references, which this metric compares with"
+NO_IMAGE = "the image is missing"
 
 
 def package_version(package: str) -> str:

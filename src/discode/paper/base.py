@@ -19,6 +19,7 @@ from discode.decoders import get_decoder
 from discode.errors import BackendError, DiscodeError, InputError, MissingExtraError
 from discode.judge import Judge
 from discode.metrics import MetricFactory
+from discode.metrics.base import NO_IMAGE
 from discode.metrics.registry import asks_judge
 from discode.options import Option
 from discode.signature import Signature
@@ -190,8 +191,11 @@ def _shows_in_vain(name: str, factory: MetricFactory) -> bool:
 
 
 def _failures(result: MetricResult) -> str:
-    """Say how many pairs failed, and why the first did; "" if none."""
-    failed = result.failures
+    """Say how many pairs failed, and why the first did; "" if none but for missing images.
+
+    How many images are missing is a note of the benchmark and of tables.
+    """
+    failed = {row: why for row, why in result.failures.items() if why != NO_IMAGE}
     count = f"{len(failed):,} of {len(result.value):,} pairs failed, the first: "
     return next((count + reason for reason in failed.values()), "")
 

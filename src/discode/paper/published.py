@@ -155,19 +155,17 @@ def match_published(log: RunLog, label: str, measure: str) -> PaperMatch:
     The whole identity of the run decides: the benchmark with its counts and its protocol, and from
     the signature of the scores the model, the method with its options, the scale, the prompt,
     whether references were shown, and quantisation. A cell of other data, another model, another
-    scale or another setting is never returned. A run that does the same thing in another way
-    (``discode``, which is not the printed formula; another prompt; a quantised model; scores for
-    some of the images only) gets the cell with the reason why the two are not compared.
+    scale or another setting is never returned; scores for some of the images only are scores of
+    other data. A run that does the same thing in another way (``discode``, which is not the printed
+    formula; another prompt; a quantised model) gets the cell with the reason why the two are not
+    compared.
     """
     try:
-        row = BENCHMARKS.get(log.benchmark)
-        if row is None or row.published_sizes is None:
-            raise _NoCellError(OTHER_BENCHMARK)
-        _check_data(log, row)
-        wanted, departures = _row_of(log.results[label].signature, label)
+        row = _published_row(log)
         failed = log.results[label].measures["failed"].value
         if failed > _FEW:
-            departures.append(f"{100 * failed:.0f} % of the judgments have no score")
+            raise _NoCellError(f"other data: {100 * failed:.0f} % of the judgments have no score")
+        wanted, departures = _row_of(log.results[label].signature, label)
         if measure == "tau_c" and _another_m(log, label):
             departures.append("another m in τ_c than scipy's (--tau-m scipy)")
         return _find_cell(log, row, wanted, departures, measure)
@@ -189,15 +187,19 @@ def _another_m(log: RunLog, label: str) -> bool:
     return len(np.unique(scores[seen])) < len(np.unique(judged.value[seen]))
 
 
-def _check_data(log: RunLog, row: BenchmarkRow) -> None:
-    """Raise unless a run has as many images and judgments as the published data."""
-    sizes = row.published_sizes(row.option_texts(log.options)) if row.published_sizes else ()
+def _published_row(log: RunLog) -> BenchmarkRow:
+    """Return a run's benchmark; raise unless it has the paper's numbers of images and judgments."""
+    row = BENCHMARKS.get(log.benchmark)
+    if row is None or row.published_sizes is None:
+        raise _NoCellError(OTHER_BENCHMARK)
+    sizes = row.published_sizes(row.option_texts(log.options))
     ours = (len(np.unique(log.image)), len(log.judgments))
     if ours not in sizes:
         raise _NoCellError(
             "other data: {:,} images with {:,} judgments, where the paper's have {:,} and "
             "{:,}".format(*ours, *sizes[0])
         )
+    return row
 
 
 def _find_cell(

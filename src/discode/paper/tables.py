@@ -11,9 +11,11 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from discode.bench.agreement import main_measure, note_ties
 from discode.bench.compare import agreement_difference
-from discode.bench.layout import CellTable, TableValue
+from discode.bench.layout import CellTable, MarkedInterval, TableValue
 from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import BENCHMARKS
 from discode.decoders import get_decoder
@@ -43,7 +45,8 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 MOST_FAILED = 0.5
-"""A number of ours is left out where more than this share of the judgments has no score."""
+"""A number of ours is left out where more than this share of the judgments has no score; those of
+missing images do not count."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,9 @@ class TableStudy:
         """Yield the results of a run that lines have: label, line, model ("" without), result."""
         for label, result in log.results.items():
             line = self.line_of(label, result)
-            if line is not None and result.measures["failed"].value <= MOST_FAILED:
+            present = log.judged(result.errors).mean()
+            failed = result.measures["failed"].value - (1 - present)
+            if line is not None and failed <= MOST_FAILED * present:
                 model = result.signature.get("model") if asks_judge(label) else ""
                 yield label, line, model, result
 
@@ -180,11 +185,13 @@ class TableStudy:
         for name, log in logs.items():
             run = _place(name, logs)
             for label, line, model, result in self.results(log):
+                every = log.judged_image
+                images = len(np.unique(every[log.judged(result.errors)])), len(np.unique(every))
                 for measure in table_measures(log):
                     column = _column_of(log, measure, run)
                     value = result.measures[measure].times(100)
                     match = match_published(log, label, measure)
-                    cell = StudyCell(line, model, column, value, match)
+                    cell = StudyCell(line, model, column, value, match, images)
                     cells.setdefault((line, model, column), cell)
                 if "tau_b" in table_measures(log):
                     column, rate = _column_of(log, "ties", run), result.measures["ties"].times(100)
@@ -222,7 +229,7 @@ class TableStudy:
         for (line, model), row in _grouped(cells, lambda cell: (cell.line, cell.model)).items():
             heading = self.heading(line, model)
             title = line.name if model in heading else f"{line.name}, {model}"
-            values = {cell.column: cell.value for cell in row}
+            values = {cell.column: cell.shown for cell in row}
             yield heading, [f"  {title}", *(values.get(column) for column in columns)]
             paper = {c.column: f"{c.match.cell.value:.1f}" for c in row if c.match.cell is not None}
             if paper:
@@ -275,13 +282,25 @@ _Row = tuple[str, list[TableValue]]
 
 @dataclass(frozen=True)
 class StudyCell:
-    """A number of ours in percent: of which line and model, and the paper's that belongs to it."""
+    """A number of ours in percent: of which line and model, and the paper's that belongs to it.
+
+    ``images`` is the number of images that it is about, and that of the benchmark's images.
+    """
 
     line: StudyLine
     model: str
     column: Column
     value: Interval
     match: PaperMatch
+    images: tuple[int, int]
+
+    @property
+    def shown(self) -> Interval:
+        """The number, with a mark where images are missing."""
+        number = self.value
+        if self.images[0] == self.images[1]:
+            return number
+        return MarkedInterval(number.value, number.low, number.high, number.level)
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
@@ -294,6 +313,11 @@ def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 def _note(cell: StudyCell) -> str:
     """Return why a number of ours is not compared with the paper, where that is worth a note."""
+    if isinstance(cell.shown, MarkedInterval):
+        return (
+            f"{cell.shown.mark} {_title(cell.column)[0]}: {cell.images[0]:,} of {cell.images[1]:,} "
+            "images; the others are missing, so no published number is comparable"
+        )
     if cell.match.reason and cell.match.cell is not None:
         return f"{cell.line.name}: not compared with the paper ({cell.match.reason})"
     other_data = cell.match.reason.startswith("other data")
