@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from discode.benchmarks import load_benchmark
-from discode.benchmarks.base import Benchmark, Preferences, Ratings
+from discode.benchmarks import BENCHMARKS, load_benchmark
+from discode.benchmarks.base import Benchmark, Preferences, Ratings, keep_images
 from discode.pairs import Pair
+from discode.paper import STUDIES, StudySetup
 from discode.paper.dataset import count_dataset
 
 PAIRS = (
@@ -41,6 +43,22 @@ def test_choices_by_hand() -> None:
     assert math.isnan(counts.reference_words)
     assert counts.raters is None
     assert counts.categories == ("real", "sketch")
+
+
+def test_published_numbers_stand_beside_the_whole_data_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judged = Ratings.of([(0, 4.0, 0), (1, 1.0, 0), (2, 2.0, 0)])
+    whole = Benchmark("composite", {}, PAIRS, judged, IMAGE, {})
+    row = replace(BENCHMARKS["composite"], published_sizes=lambda options: ((2, 3),))
+    monkeypatch.setitem(BENCHMARKS, "composite", row)
+    for benchmark, printed in ((whole, ["13,146", 11.58]), (keep_images(whole, 1), [None, None])):
+        result = STUDIES["dataset"].run(StudySetup({"composite": benchmark}))
+        table = result.tables["dataset"]
+        assert [table.rows[0][2], table.rows[0][4]] == printed
+        noted = any("no number of the paper: other data: 1 images" in n for n in table.notes)
+        assert noted == (benchmark is not whole)
+        assert bool(result.findings) == (benchmark is whole)
 
 
 @pytest.mark.data

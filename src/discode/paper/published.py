@@ -173,6 +173,15 @@ def match_published(log: RunLog, label: str, measure: str) -> PaperMatch:
         return PaperMatch(None, str(error))
 
 
+def other_data(log: RunLog) -> str:
+    """Return why the data of a run is not that of the paper's numbers; "" where it is."""
+    try:
+        _published_row(log)
+    except _NoCellError as error:
+        return str(error)
+    return ""
+
+
 _FEW = 0.01
 """The share of judgments without a score that does not make a result one of other data."""
 
