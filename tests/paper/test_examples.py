@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from discode.benchmarks.base import Benchmark, Preferences, Ratings
+from discode.metrics import MetricFactory
 from discode.pairs import Pair
+from discode.paper import STUDIES, StudySetup
 from discode.paper.examples import (
     ExampleCase,
     ExampleRow,
@@ -20,6 +22,9 @@ from discode.paper.examples import (
     plain_lines,
     select_examples,
 )
+from tests.helpers.fake_model import FakeModel
+from tests.helpers.fake_runs import QUICK, preferred
+from tests.helpers.fake_runs import rated as fake_rated
 from tests.helpers.hostile_captions import HOSTILE
 
 
@@ -52,7 +57,7 @@ def test_the_rule_by_brute_force(values: list[list[float]], seed: int, count: in
     one, two = rng.normal(size=(2, len(benchmark.pairs)))
     a, b = (x / (x.std() or np.inf) for x in (one, two))
     flat = [r for ratings in values for r in ratings]
-    apart = (max(flat) - min(flat)) / 4
+    apart = (max(flat) - min(flat)) / 2
     best: list[dict[int, float]] = [{}, {}]  # by image, for each side
     for i in range(len(flat)):
         for j in range(len(flat)):
@@ -95,6 +100,26 @@ def test_a_choice_with_other_references_is_one_case() -> None:
     judged = Preferences.of([(0, 1, 0, "c"), (2, 3, 0, "c")])
     benchmark = Benchmark("mine", {}, pairs, judged, np.zeros(4, int), {})
     assert len(select(benchmark, np.array([1.0, 0, 1, 0]), np.zeros(4), 8)) == 1
+
+
+def test_one_vote_of_three_is_no_clear_preference() -> None:
+    shares = [0, 1 / 3, 2 / 3, 1]  # of three people who said yes or no
+    benchmark = rated([shares])
+    scores = np.arange(4.0)
+    told = {case.people for case in find_cases(benchmark, scores, -scores)}
+    assert told == {(a, b) for a in shares for b in shares if a - b > 0.5}  # two votes or three
+
+
+@pytest.mark.parametrize("kind", ["clearly prefer (mean ratings at least 50 %", "chose;"])
+def test_people_prefer_clearly_or_choose(kind: str) -> None:
+    benchmark = fake_rated() if kind.startswith("clearly") else preferred()
+    setup = StudySetup(
+        {"b": benchmark}, {"fake": MetricFactory(model=FakeModel())}, protocol=QUICK,
+        options={"first": "raw", "second": "discode", "count": 2},
+    )  # fmt: skip
+    result = STUDIES["examples"].run(setup)
+    assert f"+ is the caption that people {kind}" in result.tables["examples"].notes[0]
+    assert ("clear" in result.findings[0]) == kind.startswith("clearly")
 
 
 def test_failed_and_constant_scores_are_on_nobodys_side() -> None:

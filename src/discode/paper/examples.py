@@ -2,8 +2,9 @@
 
 The rule of selection, the same for every benchmark, so that nothing is picked by its looks:
 
-1. A *case* is two captions of one image of which people clearly prefer one: a choice between
-   them, or ratings (the mean over raters) at least a quarter of the ratings' range apart.
+1. A *case* is two captions of one image of which people prefer one: a choice between them, or
+   ratings that prefer one clearly, with means at least half of the ratings' range apart. Where
+   three people said yes or no, that is two votes.
 2. Scores are divided by the metric's standard deviation over all pairs; the *margin* of a metric is
    its score of the preferred caption minus its score of the other.
 3. Only cases where one metric has a positive margin and the other one has not are shown: one metric
@@ -51,7 +52,7 @@ from discode.metrics.registry import asks_judge
 from discode.options import TEXT, Numbers, Option
 from discode.paper.base import Study, StudyResult, StudySetup, run_methods
 
-CLEAR = 0.25
+CLEAR = 0.5
 """People clearly prefer a caption whose mean rating is this share of the ratings' range higher."""
 
 
@@ -310,13 +311,15 @@ def _run(setup: StudySetup) -> StudyResult:
         answers, rows = _rows(factory, benchmark, values, shown)
         title = f"{name}: where {names[0]} and {names[1]} disagree most"
         stem = f"examples-{len(tables) + 1}" if tables else "examples"
-        tables[stem] = _table(rows, names, title)
+        rated = isinstance(benchmark.judgments, Ratings)
+        tables[stem] = _table(rows, names, title, rated=rated)
         title += "; people prefer the caption in green"
         figures[stem] = partial(draw_sheet, rows, answers, title)
         # How often they differ at all, so that examples are not taken for the rule.
         right = [sum(case.right == side for case in cases) for side in (0, 1)]
+        kind = "cases with a clear preference" if rated else "choices"
         findings.append(
-            f"{name}: of {len(cases):,} scored cases with a clear preference of people, "
+            f"{name}: of {len(cases):,} scored {kind} of people, "
             f"{sum(right):,} divide the two: {names[0]} is right in {right[0]:,}, {names[1]} in "
             f"{right[1]:,}."
         )
@@ -353,15 +356,19 @@ def _rows(
     return answers, rows
 
 
-def _table(rows: Sequence[ExampleRow], names: Sequence[str], title: str) -> CellTable:
+def _table(
+    rows: Sequence[ExampleRow], names: Sequence[str], title: str, *, rated: bool
+) -> CellTable:
     body: list[list[TableValue]] = []
     for row in rows:
         body.append([plain_lines(row.heading, 200, 1)])
         for mark, caption, scores in zip("+-", row.captions, row.scores, strict=True):
             body.append([f"  {mark} {plain_lines(caption, 60, 1)}", *scores.values()])
+    clear = f"clearly prefer (mean ratings at least {100 * CLEAR:g} % of their range apart)"
     notes = [
-        "+ is the caption that people clearly prefer; one metric sides with them, the other not. "
-        "Largest difference of the two margins first, in standard deviations; half for each metric"
+        f"+ is the caption that people {clear if rated else 'chose'}; one metric sides with them, "
+        "the other not. Largest difference of the two margins first, in standard deviations; half "
+        "for each metric"
     ]
     columns = ["caption", *(rows[0].scores[0] if rows else names)]
     return CellTable(columns, body, title, notes, digits=3)
