@@ -129,7 +129,25 @@ def test_ties_are_not_paid_for(tmp_path: Path) -> None:
     by_scipy = 100 * kendalltau(raw, truth, variant="c").statistic
     assert row["raw"] == pytest.approx(by_scipy * (1 - 1 / few) / (1 - 1 / many), abs=1e-3)
     assert row["raw"] < row["smoothing"] < by_scipy
-    assert chosen["best_on_all_images"] != "raw"
+    assert chosen["best_on_all_rows"] != "raw"
+
+
+@pytest.mark.parametrize("unit", ["images", "rows"])
+def test_what_is_held_out_has_its_name(unit: str, tmp_path: Path) -> None:
+    drawn = simulate(0, images=30, captions=2)
+    logp, score = drawn.readings.answer_logp[:, 0].tolist(), drawn.ratings.value.tolist()
+    rows = [{"score": value, "log_probs": row} for value, row in zip(score, logp, strict=True)]
+    if unit == "images":
+        rows = [{"image": i, **row} for i, row in zip(drawn.image.tolist(), rows, strict=True)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "few.jsonl").write_text("\n".join(map(json.dumps, rows[:4])))
+    command = ("choose", "--ratings", "score", "--readings")
+    done = call(*command, tmp_path / "a.jsonl", "--calibrate", "-o", tmp_path)
+    assert done.stdout.count(f"on held-out {unit}") == 2
+    assert {"images": "rows", "rows": "images"}[unit] not in done.stdout.replace("hump: rows", "")
+    chosen = json.loads((tmp_path / "decoder.json").read_text())["chosen"]
+    assert chosen[unit] == {"images": 30, "rows": 60}[unit]
+    refused(call(*command, tmp_path / "few.jsonl"), f" {unit} are too few")
 
 
 def test_bad_input_is_one_line(tmp_path: Path) -> None:

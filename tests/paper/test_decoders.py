@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ FEW = {
 QUICK = AgreementProtocol(resamples=199)
 
 
-def chosen(made: SimulatedRatings, **options: bool) -> DecoderChoice:
+def chosen(made: SimulatedRatings, **options: Any) -> DecoderChoice:
     """The choice on a simulated set."""
     return choose_decoder(made.ratings, made.image, made.readings, FEW, protocol=QUICK, **options)
 

@@ -176,7 +176,7 @@ def _read_judged(
     scores: list[float] = []
     images: list[str] = []
     left_out: Counter[str] = Counter()
-    column = columns[0]
+    column, unit = columns[0], "rows"
     for number, (where, row) in enumerate(read_rows(file), 1):
         if number == 1:
             column = next((name for name in columns if name in row), column)
@@ -197,6 +197,7 @@ def _read_judged(
             continue
         scores.append(score)
         images.append(str(row.get("image", number)))
+        unit = "images" if "image" in row else unit
         if isinstance(row.get("log_probs"), str):  # in CSV
             row["log_probs"] = parse_json(row["log_probs"], where)
         elif not {"log_probs", "answer_logp"} & row.keys():
@@ -217,7 +218,7 @@ def _read_judged(
         Ratings(np.arange(len(rows)), np.array(scores), np.zeros(len(rows), np.int64)),
         {"readings": file.name, "ratings": column, "where": list(conditions),
          "left_out": dict(left_out), "sha256": {file.name: sha256(file)}},
-        "; ".join([f"people's scores are {column}", *_left_out(left_out)]),
+        "; ".join([f"people's scores are {column}", *_left_out(left_out)]), unit,
     )  # fmt: skip
 
 

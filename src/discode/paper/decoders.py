@@ -87,7 +87,8 @@ class DecoderChoice:
     (accuracy). ``failed`` judgments have no score and are not used; ``unusable`` methods have none
     where the baseline has one, ``same`` ones give the scores of the spec they name. ``calibration``
     goes from the recommended method's scores to people's ratings, with its held-out error and the
-    share of tied pairs before and after.
+    share of tied pairs before and after. ``unit`` is what folds hold: "images", or "rows" where
+    images are not known.
     """
 
     specs: tuple[str, ...]
@@ -102,6 +103,7 @@ class DecoderChoice:
     calibration: Calibration | None = None
     error: CalibrationError | None = None
     ties: tuple[float, float] = (0.0, 0.0)
+    unit: str = "images"
 
     @property
     def winner(self) -> str:
@@ -128,6 +130,7 @@ def choose_decoder(
     protocol: AgreementProtocol | None = None,
     folds: int = FOLDS,
     calibrated: bool = False,
+    unit: str = "images",
 ) -> DecoderChoice:
     """Choose a decoder for readings (P,) of pairs, ``image`` (P,), by people's judgments of them.
 
@@ -143,7 +146,7 @@ def choose_decoder(
     pairs = (judgments.pair if isinstance(judgments, Ratings) else judgments.left)[keep]
     clusters = np.unique(image[pairs], return_inverse=True)[1]
     images = int(clusters.max()) + 1
-    fold = deal_folds(images, folds, protocol.seed)
+    fold = deal_folds(images, folds, protocol.seed, unit)
 
     def contributions(value: Floats) -> Contributions:
         if isinstance(judgments, Ratings):
@@ -166,8 +169,9 @@ def choose_decoder(
         for spec in specs
     ]
     choice = DecoderChoice(
-        specs, np.array(agreement), nested, measure, images, len(pairs), failed, unusable, same
-    )
+        specs, np.array(agreement), nested, measure, images, len(pairs), failed, unusable, same,
+        unit=unit,
+    )  # fmt: skip
     if not calibrated or not isinstance(judgments, Ratings):
         return choice
     return _calibrate(choice, values, pairs, judgments.value[keep], fold[clusters])
@@ -228,7 +232,7 @@ def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
         round(100 * number, 2) + 0.0 for number in (gain.value, gain.low, gain.high)
     )
     figures = (
-        f"{value:+.2f} {measure} on held-out images ({100 * gain.level:g} % interval "
+        f"{value:+.2f} {measure} on held-out {choice.unit} ({100 * gain.level:g} % interval "
         f"{low:+.2f} to {high:+.2f}, p = {nested.p:.3f})"
     )
     if choice.beats_baseline:
@@ -244,10 +248,10 @@ def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
         knots, error = choice.calibration, choice.error
         sentences.append(
             f"Calibrated to people's ratings, {knots.rating[0]:.3g} to {knots.rating[-1]:.3g}: the "
-            f"error (root mean square) is {error.calibrated:.3f} on held-out images, that of a "
-            f"straight line {error.line:.3f}, that of the mean rating {error.constant:.3f}. Tied "
-            f"pairs of scores: {100 * choice.ties[0]:.2f} % before, {100 * choice.ties[1]:.2f} % "
-            f"after; {measure} is measured before."
+            f"error (root mean square) is {error.calibrated:.3f} on held-out {choice.unit}, "
+            f"that of a straight line {error.line:.3f}, that of the mean rating "
+            f"{error.constant:.3f}. Tied pairs of scores: {100 * choice.ties[0]:.2f} % before, "
+            f"{100 * choice.ties[1]:.2f} % after; {measure} is measured before."
         )
     if choice.unusable:
         sentences.append(
@@ -269,14 +273,14 @@ def make_preset(
         "verdict": describe_choice(choice, MEASURES[choice.measure])[0],
         "by": f"discode choose, version {__version__}",
         **source,
-        "images": choice.images,
+        choice.unit: choice.images,
         "judgments": choice.judgments,
         "without_score": choice.failed,
         "measure": choice.measure,
         "candidates": len(choice.specs),
         "folds": folds,
         "chosen_by_fold": [choice.specs[number] for number in nested.by_fold],
-        "best_on_all_images": choice.winner,
+        f"best_on_all_{choice.unit}": choice.winner,
         "held_out": {
             "chosen": _short(nested.value),
             choice.specs[0]: _short(nested.baseline),
@@ -307,6 +311,7 @@ class JudgedReadings:
     """What a decoder is chosen on: readings (P,), the image of each, and people's judgments.
 
     ``source`` says where they come from, and is kept in the preset; ``note`` what was left out.
+    ``unit`` is "rows" where images are not known, and each row counts as one.
     """
 
     title: str
@@ -315,6 +320,7 @@ class JudgedReadings:
     judgments: Ratings | Preferences
     source: Mapping[str, Any]
     note: str = ""
+    unit: str = "images"
 
 
 def choose_and_show(
@@ -341,7 +347,7 @@ def choose_and_show(
         decoders = candidates(scale)
         choice = choose_decoder(
             judged.judgments, judged.image, judged.readings, decoders, protocol=protocol,
-            folds=folds, calibrated=calibrated,
+            folds=folds, calibrated=calibrated, unit=judged.unit,
         )  # fmt: skip
         preset = make_preset(choice, decoders[choice.recommended], scale, judged.source, folds)
         files[f"{name}.json"] = preset.text()

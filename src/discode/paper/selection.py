@@ -47,8 +47,10 @@ class NestedChoice:
     p: float
 
 
-def deal_folds(images: int, count: int = 5, seed: int = 0) -> Ints:
+def deal_folds(images: int, count: int = 5, seed: int = 0, unit: str = "images") -> Ints:
     """Return the fold (C,) of each image: ``count`` folds of equal size, give or take one.
+
+    ``unit`` is what an error calls the images.
 
     >>> np.bincount(deal_folds(22)).tolist()
     [5, 5, 4, 4, 4]
@@ -57,8 +59,8 @@ def deal_folds(images: int, count: int = 5, seed: int = 0) -> Ints:
         raise InputError(f"folds={count} is not allowed; give 2 or more")
     if images < max(FEWEST_IMAGES, 2 * count):
         raise InputError(
-            f"{images} images are too few to choose on some and test on others; "
-            f"give judgments of {max(FEWEST_IMAGES, 2 * count)} images or more"
+            f"{images} {unit} are too few to choose on some and test on others; "
+            f"give judgments of {max(FEWEST_IMAGES, 2 * count)} {unit} or more"
         )
     return np.random.default_rng(seed).permutation(np.arange(images) % count)
 
