@@ -195,7 +195,7 @@ class TableStudy:
                     cells.setdefault((line, model, column), cell)
                 if "tau_b" in table_measures(log):
                     column, rate = _column_of(log, "ties", run), result.measures["ties"].times(100)
-                    cell = StudyCell(line, model, column, rate, PaperMatch())
+                    cell = StudyCell(line, model, column, rate, PaperMatch(), images)
                     cells.setdefault((line, model, column), cell)
         # Metrics that ask no model come first, as in the paper.
         models = sorted(dict.fromkeys(model for _, model, _ in cells), key=bool)
