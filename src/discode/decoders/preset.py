@@ -7,7 +7,8 @@ JSON, made by ``discode choose``, readable and editable by hand::
       "method": "discode:...",            what -m would take, every option written out
       "scale": "unit",                    the scale of the readings it was chosen on
       "calibration": {"score": [...], "rating": [...]},   or null
-      "chosen": {...}                     how, on what data, with which held-out figures
+      "chosen": {...},                    how, on what data, with which held-out figures
+      "weights": {...}                    of method linear only
     }
 
 The signature of a score names the file by the first digits of its SHA-256.
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.decoders.base import Decoded, Decoder
+from discode.decoders.linear import Linear
 from discode.errors import InputError
 from discode.files import parse_json
 from discode.readings import Readings
@@ -63,16 +65,23 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Preset:
-    """What a preset file says; ``method`` is what ``-m`` takes, ``scale`` a scale's name."""
+    """What a preset file says; ``method`` is what ``-m`` takes, ``scale`` a scale's name.
+
+    ``weights`` are those of the method ``linear``, which is in files alone.
+    """
 
     method: str
     scale: str
     calibration: Calibration | None = None
     chosen: Mapping[str, Any] = field(default_factory=dict)
+    weights: Mapping[str, float] | None = None
 
     def text(self) -> str:
         """Return what the file says."""
-        text = json.dumps({"discode_preset": VERSION, **asdict(self)}, indent=2, ensure_ascii=False)
+        content = {"discode_preset": VERSION, **asdict(self)}
+        if self.weights is None:
+            del content["weights"]
+        text = json.dumps(content, indent=2, ensure_ascii=False)
         return re.sub(r"\[[-+.\de,\s]+\]", lambda list_: " ".join(list_[0].split()), text) + "\n"
 
 
@@ -141,8 +150,16 @@ def read_preset(path: Path, make: Callable[[str], Decoder]) -> PresetDecoder:
         calibration = content["calibration"] and Calibration(
             *(tuple(map(float, content["calibration"][name])) for name in ("score", "rating"))
         )
-        preset = Preset(content["method"], content["scale"], calibration, content["chosen"])
-        return PresetDecoder(make(preset.method), preset, preset_digest(data))
+        weights = content.get("weights")
+        if weights is not None:
+            weights = {name: float(weight) for name, weight in weights.items()}
+        preset = Preset(
+            content["method"], content["scale"], calibration, content["chosen"], weights
+        )
+        if (preset.method == Linear.name) != (weights is not None):
+            raise InputError(f"method {Linear.name!r} requires weights, and no other takes them")
+        decoder = make(preset.method) if weights is None else Linear(weights, preset.scale)
+        return PresetDecoder(decoder, preset, preset_digest(data))
     except InputError as error:
         raise InputError(f"preset {path}: {error}") from error
     except OSError as error:
