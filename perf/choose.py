@@ -1,13 +1,14 @@
 """How often ``discode choose`` claims a better decoder, where the truth is known.
 
-    python perf/choose.py [--sets N] [--images C ...] [--truth METHOD ...]
+    python perf/choose.py [--sets N] [--images C ...] [--truth METHOD ...] [--learn [--alone]]
 
 Readings of an invented model with a hump that means something and one that does not, and ratings by
 invented people (tests/helpers/simulated_ratings.py). Where people rate by nothing the model knows,
 every decoder is equally good; where they rate by smoothing's score, none is better; where they rate
-by another decoder's, that one is. The decoders to choose from are those of the study. "plain" are
-the claims of a paired bootstrap over images that takes the choices of the folds as given. Intervals
-are Wilson's, 95 %.
+by another decoder's, that one is. The decoders to choose from are those of the study, with
+``--learn`` also a linear one, with ``--alone`` only that and smoothing. "plain" are the claims of a
+paired bootstrap over images that takes the choices of the folds as given. Intervals are Wilson's,
+95 %.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from discode.bench.agreement import AgreementProtocol
 from discode.benchmarks import Preferences, Ratings
-from discode.paper.decoders import ALPHA, candidate_decoders, choose_decoder
+from discode.paper.decoders import ALPHA, BASELINE, candidate_decoders, choose_decoder
 from discode.scales import TEN
 from tests.helpers.simulated_ratings import SimulatedRatings, simulate
 
@@ -55,10 +56,16 @@ def main() -> None:
     parser.add_argument("--strength", type=float, default=0.7, help="of the truth in a rating")
     parser.add_argument("--second", type=float, default=0.4, help="share of the second hump")
     parser.add_argument("--preferences", action="store_true", help="choices instead of ratings")
+    parser.add_argument("--learn", action="store_true", help="also fit a linear decoder")
+    parser.add_argument("--alone", action="store_true", help="no other decoder but smoothing")
     parser.add_argument("--resamples", type=int, default=399)
     args = parser.parse_args()
     decoders = candidate_decoders(TEN)
-    print(f"{len(decoders)} decoders, {args.sets} sets of {args.captions} captions per image")
+    if args.alone:
+        decoders = {BASELINE: decoders[BASELINE]}
+    print(
+        f"{len(decoders) + args.learn} decoders, {args.sets} sets of {args.captions} captions per image"
+    )
     print(f"{'truth':40} {'images':>6} {'claims %':>9} {'interval':>13} {'plain %':>8} "
           f"{'T':>7} {'ms':>5}")  # fmt: skip
     for truth in args.truth:
@@ -78,8 +85,9 @@ def main() -> None:
                     resamples=args.resamples, seed=seed, level=1 - 2 * ALPHA
                 )
                 done = choose_decoder(
-                    judged, made.image, made.readings, decoders, protocol=protocol
-                )
+                    judged, made.image, made.readings, decoders, protocol=protocol,
+                    learn=args.learn,
+                )  # fmt: skip
                 claims += done.beats_baseline
                 plain += done.nested.difference.low > 0
                 gain += done.nested.difference.value / args.sets

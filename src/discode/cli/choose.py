@@ -68,6 +68,10 @@ def choose(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Also map scores to the people's scale.")
     ] = False,
+    learn: Annotated[
+        bool,
+        typer.Option("--learn", help="Also fit a linear decoder to the judgments, by image."),
+    ] = False,
     adam: Annotated[
         bool,
         typer.Option("--adam", help="Also try Adam steps; they need hidden states, and torch."),
@@ -107,7 +111,7 @@ def choose(
             raise InputError("--scale and --where are those of --readings; leave them out")
         if len(ratings or ()) > 1:
             raise InputError("several --ratings are columns of --readings; give one file")
-        chosen = {"calibrate": calibrate, "adam": adam, "folds": folds}
+        chosen = {"calibrate": calibrate, "learn": learn, "adam": adam, "folds": folds}
         people = Path(ratings[0]) if ratings else None
         run_studies(
             [(STUDY, chosen)], data, benchmark, people, log, out, form, resamples, model, options,
@@ -133,7 +137,8 @@ def choose(
         sets[file_stem(f"decoder {title}") if names.total() > 1 else "decoder"] = judged
     result = choose_and_show(
         sets, lambda _: {name: get_decoder(name) for name in METHODS},
-        AgreementProtocol(resamples=resamples), folds=folds, calibrated=calibrate, together=True,
+        AgreementProtocol(resamples=resamples), folds=folds, calibrated=calibrate, learn=learn,
+        together=True,
     )  # fmt: skip
     show_result(STUDY, result, out, form)
 

@@ -16,6 +16,7 @@ from discode.bench.layout import CellTable, TableValue
 from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.bulk.judging import raise_if_stopped
 from discode.decoders import Decoder, get_decoder
+from discode.decoders.linear import Linear
 from discode.decoders.preset import Calibration, Preset, preset_digest
 from discode.errors import InputError
 from discode.judge import Judge
@@ -24,6 +25,7 @@ from discode.options import SIZE, Option, options_text
 from discode.paper.base import Study, StudyResult, StudySetup, file_stem
 from discode.paper.calibration import CalibrationError, calibration_error, fit_calibration
 from discode.paper.digits import led_by_second_hump
+from discode.paper.learning import learn_linear
 from discode.paper.selection import NestedChoice, choose, deal_folds
 from discode.readings import Readings
 from discode.scales import Scale
@@ -42,9 +44,10 @@ ALPHA = 0.05
 """A claim is made where p is at most this."""
 SHOWN = 8
 """So many of the best decoders stand in the table."""
+LINEAR_NOTE = "linear is fitted to people's judgments; each image is scored by weights of others."
 MEASURES = {"tau_c": "τ_c", "mean": "accuracy"}
 
-_NAMED = (BASELINE, "raw", "discode", "paper-adam")
+_NAMED = (BASELINE, "raw", "discode", "paper-adam", Linear.name)
 TRUST = (0, 1, 4, 9, 19)
 _DISCODE = (
     *(f"alpha=1,tau={tau},trust=0" for tau in (0.5, 0.7, 1.4, 2)),
@@ -88,7 +91,8 @@ class DecoderChoice:
     where the baseline has one, ``same`` ones give the scores of the spec they name. ``calibration``
     goes from the recommended method's scores to people's ratings, with its held-out error and the
     share of tied pairs before and after. ``unit`` is what folds hold: "images", or "rows" where
-    images are not known.
+    images are not known. ``learned`` is the linear decoder fitted on all images; its ``agreement``
+    is that of scores by weights fitted on other images.
     """
 
     specs: tuple[str, ...]
@@ -104,6 +108,7 @@ class DecoderChoice:
     error: CalibrationError | None = None
     ties: tuple[float, float] = (0.0, 0.0)
     unit: str = "images"
+    learned: Linear | None = None
 
     @property
     def winner(self) -> str:
@@ -131,22 +136,32 @@ def choose_decoder(
     folds: int = FOLDS,
     calibrated: bool = False,
     unit: str = "images",
+    learn: bool = False,
 ) -> DecoderChoice:
     """Choose a decoder for readings (P,) of pairs, ``image`` (P,), by people's judgments of them.
 
-    ``candidates`` are decoders by what ``-m`` calls them, the baseline first. Ratings of a pair
-    without a score are left out, preferences without one count as wrong, as everywhere.
+    ``candidates`` are decoders by what ``-m`` calls them, the baseline first; ``learn`` adds a
+    linear decoder. Ratings of a pair without a score are left out, preferences without one count
+    as wrong, as everywhere.
     """
     protocol = protocol or AgreementProtocol()
     if calibrated and len(np.unique(judgments.value if isinstance(judgments, Ratings) else ())) < 2:
         raise InputError("--calibrate needs ratings that differ; choices have no scale")
     values = {spec: decoder.decode(readings).score for spec, decoder in candidates.items()}
-    specs, unusable, same = _comparable(values)
-    keep, failed = _with_scores(judgments, values[specs[0]])
+    keep, failed = _with_scores(judgments, next(iter(values.values())))
     pairs = (judgments.pair if isinstance(judgments, Ratings) else judgments.left)[keep]
     clusters = np.unique(image[pairs], return_inverse=True)[1]
     images = int(clusters.max()) + 1
     fold = deal_folds(images, folds, protocol.seed, unit)
+    learned = None
+    if learn:
+        by_pair = np.full(len(readings), -1)
+        by_pair[pairs] = fold[clusters]
+        if isinstance(judgments, Preferences):
+            by_pair[judgments.right] = fold[clusters]
+        learned = learn_linear(judgments, readings, by_pair, folds)
+        values[Linear.name] = learned.score
+    specs, unusable, same = _comparable(values)
 
     def contributions(value: Floats) -> Contributions:
         if isinstance(judgments, Ratings):
@@ -155,8 +170,12 @@ def choose_decoder(
         earned = credit(left, right, judgments.chosen, ties=protocol.ties)
         return accuracy_contributions(earned, np.array(judgments.category), clusters, fold)
 
+    parts = {spec: contributions(values[spec]) for spec in specs}
+    if learned is not None and Linear.name in parts:
+        others = [contributions(score).others[k] for k, score in enumerate(learned.without)]
+        parts[Linear.name] = replace(parts[Linear.name], others=np.array(others))
     nested = choose(
-        [contributions(values[spec]) for spec in specs],
+        [*parts.values()],
         fold,
         resamples=protocol.resamples,
         seed=protocol.seed,
@@ -171,10 +190,20 @@ def choose_decoder(
     choice = DecoderChoice(
         specs, np.array(agreement), nested, measure, images, len(pairs), failed, unusable, same,
         unit=unit,
+        learned=None if learned is None else learned.decoder,
     )  # fmt: skip
     if not calibrated or not isinstance(judgments, Ratings):
         return choice
-    return _calibrate(choice, values, pairs, judgments.value[keep], fold[clusters])
+    by_fold = nested.by_fold if choice.beats_baseline else (0,) * folds
+    held_out = [values[specs[number]] for number in by_fold]
+    if learned is not None:
+        values[Linear.name] = learned.decoder.decode(readings).score
+        for k, number in enumerate(by_fold):
+            if specs[number] == Linear.name:
+                held_out[k] = learned.by_fold[k].decode(readings).score
+    return _calibrate(
+        choice, values[choice.recommended], held_out, pairs, judgments.value[keep], fold[clusters]
+    )
 
 
 def _comparable(
@@ -207,20 +236,22 @@ def _with_scores(judgments: Ratings | Preferences, base: Floats) -> tuple[NDArra
 
 def _calibrate(
     choice: DecoderChoice,
-    values: Mapping[str, Floats],
+    score: Floats,
+    held_out: Sequence[Floats],
     pairs: NDArray[np.int64],
     rating: Floats,
     fold: NDArray[np.int64],
 ) -> DecoderChoice:
-    """Add the recommended method's map from scores to the ratings (n,) of pairs (n,)."""
-    by_fold = choice.nested.by_fold if choice.beats_baseline else (0,) * (int(fold.max()) + 1)
-    score = values[choice.recommended]
+    """Add the recommended method's map from its ``score`` to the ratings (n,) of pairs (n,).
+
+    ``held_out`` has the scores by the decoder chosen without each fold.
+    """
     curve = fit_calibration(score[pairs], rating)
     judged = score[np.unique(pairs)]
     return replace(
         choice,
         calibration=curve,
-        error=calibration_error([values[choice.specs[m]][pairs] for m in by_fold], rating, fold),
+        error=calibration_error([value[pairs] for value in held_out], rating, fold),
         ties=(tie_rate(judged), tie_rate(curve.apply(judged))),
     )
 
@@ -298,6 +329,8 @@ def make_preset(
             "tied_pairs_before": _short(choice.ties[0]),
             "tied_pairs_after": _short(choice.ties[1]),
         }
+    if isinstance(decoder, Linear):
+        return Preset(decoder.name, scale.unique_name, choice.calibration, chosen, decoder.weights)
     method = f"{decoder.name}:{options_text(decoder.options())}"  # every option is written out
     return Preset(method, scale.unique_name, choice.calibration, chosen)
 
@@ -330,6 +363,7 @@ def choose_and_show(
     *,
     folds: int = FOLDS,
     calibrated: bool = False,
+    learn: bool = False,
     together: bool = False,
 ) -> StudyResult:
     """Choose a decoder for each set: a table, sentences, and a preset as NAME.json.
@@ -347,8 +381,10 @@ def choose_and_show(
         decoders = candidates(scale)
         choice = choose_decoder(
             judged.judgments, judged.image, judged.readings, decoders, protocol=protocol,
-            folds=folds, calibrated=calibrated, unit=judged.unit,
+            folds=folds, calibrated=calibrated, learn=learn, unit=judged.unit,
         )  # fmt: skip
+        if choice.learned is not None:
+            decoders[Linear.name] = choice.learned
         preset = make_preset(choice, decoders[choice.recommended], scale, judged.source, folds)
         files[f"{name}.json"] = preset.text()
         choices.append(choice)
@@ -394,6 +430,7 @@ def run_decoders(setup: StudySetup) -> StudyResult:
     return choose_and_show(
         sets, partial(candidate_decoders, hidden=hidden), setup.protocol,
         folds=setup.options["folds"], calibrated=setup.options["calibrate"],
+        learn=setup.options["learn"],
     )  # fmt: skip
 
 
@@ -441,6 +478,7 @@ def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
             "The best on all images was chosen on them; what it is worth is the held-out figure.",
             "Held-out figures are means over the folds, corrected for their size.",
             "folds: in how many a decoder was the best of the others.",
+            *([LINEAR_NOTE] if choice.learned else []),
             *([TAU_C_NOTES["people"]] if choice.measure == "tau_c" else []),
         ],
         digits=3,
@@ -470,6 +508,7 @@ def _one_table(sets: Sequence[JudgedReadings], choices: Sequence[DecoderChoice])
         [
             "λ is discode's trust in the model (9 by default); paper is the formula as printed.",
             "2nd hump: rows where most of the way from raw to smoothing is a second hump's.",
+            *([LINEAR_NOTE] if choices[0].learned else []),
             TAU_C_NOTES["people"],
             *(
                 f"{judged.title}: {judged.note}"
@@ -488,6 +527,7 @@ STUDY = Study(
     benchmarks=("flickr8k-expert",),
     options=(
         Option("calibrate", False, "also bring scores to the people's scale", (False, True)),
+        Option("learn", False, "also fit a linear decoder to the judgments", (False, True)),
         Option("adam", False, "also try Adam steps on the printed loss", (False, True)),
         Option("folds", FOLDS, "into how many folds the images are dealt", (SIZE,)),
     ),
