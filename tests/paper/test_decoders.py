@@ -123,7 +123,7 @@ def test_candidates_are_methods_that_can_be_typed() -> None:
     assert next(iter(unit)) == next(iter(five)) == "smoothing"
     assert not any("stem" in spec for spec in five)
     assert {str(decoder.options().get("stem")) for decoder in unit.values()} == {
-        "graded", "greedy", "joint",
+        "graded", "printed", "greedy", "joint",
     }  # fmt: skip
     assert not any(decoder.requires for decoder in unit.values())
     every = candidate_decoders(UNIT, hidden=True)

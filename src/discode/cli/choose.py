@@ -36,12 +36,12 @@ from discode.decoders import get_decoder
 from discode.errors import InputError, lookup
 from discode.files import parse_json, read_rows, sha256
 from discode.paper.base import file_stem
-from discode.paper.decoders import FOLDS, STUDY, TRUST, JudgedReadings, choose_and_show
+from discode.paper.decoders import BASELINE, FOLDS, STUDY, JudgedReadings, choose_and_show
 from discode.readings import Readings
 from discode.scales import Scale, get_scale
 
-METHODS = ("smoothing", "raw", *(f"discode:trust={trust}" for trust in TRUST), "paper")
-"""What is chosen from where there are log-probabilities of the answers alone."""
+METHODS = ("raw", "discode", "paper", "discode:trust=9")
+"""What is chosen from, beside smoothing, where there are log-probabilities of the answers alone."""
 PANEL = "Readings of your own"
 COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
                "==": operator.eq, "!=": operator.ne}  # fmt: skip
@@ -96,6 +96,17 @@ def choose(
             "Repeat: all of them.",
         ),
     ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            "-m",
+            metavar="METHOD",
+            rich_help_panel=PANEL,
+            help="Compare these with smoothing instead of raw, discode, paper and discode:trust=9. "
+            "Repeat.",
+        ),
+    ] = None,
     scale: Annotated[
         str | None,
         typer.Option("--scale", "-s", rich_help_panel=PANEL, help="ten (default), five, 1-7, ..."),
@@ -107,8 +118,8 @@ def choose(
 ) -> None:
     """Choose the decoder that suits your model by people's judgments, tested on other images."""
     if not readings:
-        if scale is not None or where:
-            raise InputError("--scale and --where are those of --readings; leave them out")
+        if scale is not None or where or method:
+            raise InputError("--scale, --where and --method require --readings")
         if len(ratings or ()) > 1:
             raise InputError("several --ratings are columns of --readings; give one file")
         chosen = {"calibrate": calibrate, "learn": learn, "adam": adam, "folds": folds}
@@ -120,14 +131,15 @@ def choose(
         return
     if any((data, benchmark, log, limit, adam, model, options, store)):
         raise InputError(
-            "--readings takes the place of model and data; leave --data, -b, --log, --limit, "
-            "--adam, --store and what belongs to a model out"
+            "--readings cannot be combined with --data, -b, --log, --limit, --adam, --store or "
+            "model options"
         )
     if not ratings:
         raise InputError(f"--readings {readings[0]} needs --ratings, the column of people's scores")
     lookup(TABLE_FORMATS, form, "format")
     if out is not None:
         output.make_folder(out)
+    decoders = {name: get_decoder(name) for name in (BASELINE, *(method or METHODS))}
     conditions = {text: _condition(text) for text in where or ()}
     names = Counter(file.name for file in {*readings})
     sets = {}
@@ -136,7 +148,7 @@ def choose(
         judged = _read_judged(file, title, ratings, get_scale(scale or "ten"), conditions)
         sets[file_stem(f"decoder {title}") if names.total() > 1 else "decoder"] = judged
     result = choose_and_show(
-        sets, lambda _: {name: get_decoder(name) for name in METHODS},
+        sets, lambda _: dict(decoders),
         AgreementProtocol(resamples=resamples), folds=folds, calibrated=calibrate, learn=learn,
         together=True,
     )  # fmt: skip

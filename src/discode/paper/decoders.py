@@ -30,7 +30,7 @@ from discode.paper.selection import NestedChoice, choose, deal_folds
 from discode.readings import Readings
 from discode.scales import Scale
 from discode.scores import Floats
-from discode.stats import credit, tie_rate
+from discode.stats import Interval, bootstrap, credit, tie_rate
 from discode.stats.contributions import (
     Contributions,
     accuracy_contributions,
@@ -48,14 +48,14 @@ LINEAR_NOTE = "linear is fitted to people's judgments; each image is scored by w
 MEASURES = {"tau_c": "τ_c", "mean": "accuracy"}
 
 _NAMED = (BASELINE, "raw", "discode", "paper-adam", Linear.name)
-TRUST = (0, 1, 4, 9, 19)
+_TRUST = (0, 1, 4, 9, 19)
 _DISCODE = (
-    *(f"alpha=1,tau={tau},trust=0" for tau in (0.5, 0.7, 1.4, 2)),
-    *(f"trust={trust}" for trust in TRUST),
-    *(f"prior_variance=4,trust={trust}" for trust in TRUST),
-    *(f"tau={tau},trust=0" for tau in (0.5, 2)),
+    *(f"alpha=1,tau={tau}" for tau in (0.5, 0.7, 1.4, 2)),
+    *(f"trust={trust}" for trust in _TRUST[1:]),
+    *(f"prior_variance=4,trust={trust}" for trust in _TRUST),
+    *(f"tau={tau}" for tau in (0.5, 2)),
     *(f"sigma2=1,trust={trust}" for trust in (0, 4)),
-    *(f"alpha_clip=none,tau=alpha,trust={trust}" for trust in TRUST[1:]),
+    *(f"alpha_clip=none,tau=alpha,trust={trust}" for trust in _TRUST[1:]),
 )
 
 
@@ -63,8 +63,9 @@ def candidate_decoders(scale: Scale, *, hidden: bool = False) -> dict[str, Decod
     """Return the decoders to choose from by what ``-m`` calls them, simple ones first.
 
     Smoothing, the baseline, and the raw answer; token probabilities at other temperatures,
-    p ∝ L^(1/τ); and DISCODE with its trust λ in L, the width of its prior, σ² and τ: on scale unit
-    each with all three rules for the stem. With ``hidden`` also Adam steps on the printed loss.
+    p ∝ L^(1/τ); the printed formula; and DISCODE with its trust λ in L, the width of its prior, σ²
+    and τ: on scale unit each with three rules for the stem. With ``hidden`` also Adam steps on the
+    printed loss.
 
     >>> from discode.scales import FIVE
     >>> list(candidate_decoders(FIVE))[:3]
@@ -73,7 +74,7 @@ def candidate_decoders(scale: Scale, *, hidden: bool = False) -> dict[str, Decod
     rules = ("", "stem=greedy", "stem=joint") if len(scale.stems) > 1 else ("",)
     methods = [(BASELINE, "", rule) for rule in rules]
     methods += [("raw", "", rule) for rule in dict.fromkeys(("", *rules[2:]))]
-    methods += [("discode", "", "")]
+    methods += [(name, "", rule) for name in ("discode", "paper") for rule in rules]
     methods += [("discode", options, rule) for options in _DISCODE for rule in rules]
     if hidden:
         methods += [("paper-adam", f"steps={n}", rule) for n in (10, 30) for rule in rules[:2]]
@@ -88,11 +89,12 @@ class DecoderChoice:
     Of the M ``specs`` the baseline is the first. ``agreement`` (M,) is that on all images: too good
     for the winner, which was chosen on them; ``measure`` says what it is, "tau_c" or "mean"
     (accuracy). ``failed`` judgments have no score and are not used; ``unusable`` methods have none
-    where the baseline has one, ``same`` ones give the scores of the spec they name. ``calibration``
-    goes from the recommended method's scores to people's ratings, with its held-out error and the
-    share of tied pairs before and after. ``unit`` is what folds hold: "images", or "rows" where
-    images are not known. ``learned`` is the linear decoder fitted on all images; its ``agreement``
-    is that of scores by weights fitted on other images.
+    where the baseline has one, ``same`` ones give the scores of the spec they name. ``whole``
+    (M, C) is what each of the C images contributes to the agreement, ``tie_rates`` the shares of
+    tied pairs of scores. ``calibration`` goes from the recommended method's scores to people's
+    ratings, with its held-out error and the share of tied pairs before and after. ``unit`` is what
+    folds hold: "images", or "rows" where images are not known. ``learned`` is the linear decoder
+    fitted on all images; its ``agreement`` is that of scores by weights fitted on other images.
     """
 
     specs: tuple[str, ...]
@@ -102,6 +104,8 @@ class DecoderChoice:
     images: int
     judgments: int
     failed: int
+    whole: Floats
+    tie_rates: tuple[float, ...]
     unusable: tuple[str, ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)
     calibration: Calibration | None = None
@@ -188,8 +192,10 @@ def choose_decoder(
         for spec in specs
     ]
     choice = DecoderChoice(
-        specs, np.array(agreement), nested, measure, images, len(pairs), failed, unusable, same,
-        unit=unit,
+        specs, np.array(agreement), nested, measure, images, len(pairs), failed,
+        np.array([parts[spec].whole for spec in specs]),
+        tuple(_ties(values[spec][np.unique(pairs)]) for spec in specs),
+        unusable, same, unit=unit,
         learned=None if learned is None else learned.decoder,
     )  # fmt: skip
     if not calibrated or not isinstance(judgments, Ratings):
@@ -204,6 +210,11 @@ def choose_decoder(
     return _calibrate(
         choice, values[choice.recommended], held_out, pairs, judgments.value[keep], fold[clusters]
     )
+
+
+def _ties(score: Floats) -> float:
+    """Return the share of tied pairs among the scores that are numbers."""
+    return tie_rate(score[np.isfinite(score)])
 
 
 def _comparable(
@@ -397,7 +408,7 @@ def choose_and_show(
         presets = [f"{name} ({preset_digest(text.encode())})" for name, text in files.items()]
     findings.append(f"Presets for -m, written with -o FOLDER: {', '.join(presets)}.")
     if together:
-        tables = {STUDY.name: _one_table(list(sets.values()), choices)}
+        tables = {STUDY.name: _one_table(list(sets.values()), choices, protocol)}
     problems = [
         f"{judged.title}: {choice.failed:,} of {len(judged.judgments):,} judgments lack a score; "
         f"{next(iter(judged.readings.errors.values()), 'a log-probability is not a number')}"
@@ -485,29 +496,33 @@ def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
     )  # fmt: skip
 
 
-def _one_table(sets: Sequence[JudgedReadings], choices: Sequence[DecoderChoice]) -> CellTable:
-    """Return a row per set: its size, the agreement of raw and smoothing, the others' gains."""
+def _one_table(
+    sets: Sequence[JudgedReadings], choices: Sequence[DecoderChoice], protocol: AgreementProtocol
+) -> CellTable:
+    """Return for each set the agreement of raw and smoothing, the others' gains, and tie rates."""
     rows: list[list[TableValue]] = []
     specs = (*choices[0].same, *choices[0].unusable)
     others = [spec for spec in specs if spec not in (BASELINE, "raw")]
     for judged, choice in zip(sets, choices, strict=True):
-        tau = {
-            spec: 100 * float(choice.agreement[choice.specs.index(first)])
-            for spec, first in choice.same.items()
-        }
+        number = {spec: choice.specs.index(first) for spec, first in choice.same.items()}
+        tau = {spec: 100 * float(choice.agreement[place]) for spec, place in number.items()}
         p = get_decoder(BASELINE).decode(judged.readings).distribution
         second = led_by_second_hump(p[np.isfinite(p).all(axis=1)])
-        gains = [tau[spec] - tau[BASELINE] if spec in tau else None for spec in others]
+        gains = [_gain(choice, number[spec], protocol) if spec in tau else None for spec in others]
         rows.append([judged.title, f"{choice.judgments:,}", tau.get("raw"), tau[BASELINE],
                      *gains, 100 * float(second.mean())])  # fmt: skip
+        ties = [100 * choice.tie_rates[number[spec]] if spec in tau else None
+                for spec in ("raw", BASELINE, *others)]  # fmt: skip
+        rows.append([f"{judged.title}, ties %", None, *ties, None])
     names = [spec.replace("discode:trust=", "λ=") for spec in others]
     return CellTable(
         ["readings", "n", "raw", BASELINE, *names, "2nd hump %"],
         rows,
         "How decoders agree with people: τ_c of raw and smoothing, the others' difference to it",
         [
-            "λ is discode's trust in the model (9 by default); paper is the formula as printed.",
-            "2nd hump: rows where most of the way from raw to smoothing is a second hump's.",
+            "paper is the printed formula in exact order, λ=9 is discode:trust=9",
+            "ties: pairs of scores that are equal",
+            "2nd hump: rows where most of the way from raw to smoothing is a second hump's",
             *([LINEAR_NOTE] if choices[0].learned else []),
             TAU_C_NOTES["people"],
             *(
@@ -516,7 +531,18 @@ def _one_table(sets: Sequence[JudgedReadings], choices: Sequence[DecoderChoice])
                 for judged, choice in zip(sets, choices, strict=True)
             ),
         ],
+        digits=3,
     )
+
+
+def _gain(choice: DecoderChoice, number: int, protocol: AgreementProtocol) -> Interval:
+    """Return what a decoder gains over the baseline, in percent, with its interval over images."""
+    gain = choice.whole[number] - choice.whole[0]
+    interval = bootstrap(
+        lambda weights: float(weights @ gain / weights.sum()), np.arange(len(gain)),
+        **protocol.bootstrap,
+    )  # fmt: skip
+    return replace(interval, value=choice.agreement[number] - choice.agreement[0]).times(100)
 
 
 STUDY = Study(
