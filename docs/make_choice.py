@@ -82,6 +82,18 @@ def chosen(command: str) -> tuple[str, dict[str, dict[str, float]]]:
     }
 
 
+def learned() -> str:
+    """Return the column of the linear decoder, and the sentences on each file."""
+    printed, judges = chosen(f"{COMMAND} --learn")
+    lines = ["| | smoothing | linear |", "| --- " * 3 + "|"]
+    for name, title in JUDGES.items():
+        cells = judges[name]
+        lines.append(f"| {title} | {cells['smoothing']:.2f} | {signed(cells['linear'])} |")
+    said = [line for line in printed.splitlines() if "on held-out" in line]
+    wrapped = [part for line in said for part in textwrap.wrap(line, 110)]
+    return "\n".join([*lines, "", "```text", *wrapped, "```"]) + "\n"
+
+
 def humps(data: Path, judges: dict[str, dict[str, float]]) -> str:
     """Return how many rows a second hump leads, and what a prior gains, or cutting the hump off."""
     lines = [
@@ -196,6 +208,7 @@ def blocks_of(data: Path) -> dict[str, str]:
     return {
         "agreement": head + "".join(rows),
         "output": "```console\n$ " + typed + "\n" + "\n".join(lines) + "\n```\n",
+        "learned": learned(),
         "alpha": alpha_table(),
         "humps": humps(data, judges),
         "rules": rules_for_one(data),

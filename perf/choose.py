@@ -63,9 +63,8 @@ def main() -> None:
     decoders = candidate_decoders(TEN)
     if args.alone:
         decoders = {BASELINE: decoders[BASELINE]}
-    print(
-        f"{len(decoders) + args.learn} decoders, {args.sets} sets of {args.captions} captions per image"
-    )
+    count = len(decoders) + args.learn
+    print(f"{count} decoders, {args.sets} sets of {args.captions} captions per image")
     print(f"{'truth':40} {'images':>6} {'claims %':>9} {'interval':>13} {'plain %':>8} "
           f"{'T':>7} {'ms':>5}")  # fmt: skip
     for truth in args.truth:
