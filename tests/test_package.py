@@ -279,7 +279,9 @@ def test_the_wheel_holds_everything_that_is_used(wheel: Path) -> None:
     for path in SOURCE.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.relative_to(SOURCE).as_posix() in names
-    assert {f"discode/data/demo/{name}" for name in ("cat.jpg", "captions.csv")} <= names
+    assert {
+        f"discode/data/demo/{name}" for name in ("cat.jpg", "captions.csv", "cases.csv")
+    } <= names
     licences = {name.partition(".dist-info/licenses/")[2] for name in names}
     assert {"LICENSE", "docs/MODEL_CARD.md", "src/discode/data/NOTICE"} <= licences
     assert not {name for name in names if name.startswith(("tests", "training", "docs"))}

@@ -19,6 +19,8 @@ from PIL import Image
 
 import discode
 from discode.backends.embedded import SHA256
+from discode.cli.demo import demo_pairs
+from discode.decoders import get_decoder
 from discode.images import demo_path
 from tests.helpers.command_line import CAT, DISCODE, call, refused, run
 from tests.helpers.fake_model import CAPTION, random_logp
@@ -386,13 +388,39 @@ def test_a_full_disk_is_one_line(file: Path) -> None:
 @pytest.mark.usefixtures("shipped")
 def test_demo(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the figure wants discode-eval[plot]")
-    done = run("demo", "-o", tmp_path / "demo.png")
+    done = run("demo", "-o", tmp_path / "demo.png", COLUMNS="80")
     assert done.returncode == 0, done.stderr
+    lines = done.stdout.replace(str(tmp_path), "").splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
     assert f"-{SHA256[:8]}" in done.stdout
-    assert done.stdout.split()[4:7] == ["raw", "smoothing", "discode"]
-    for kind in ("good", "middling", "wrong"):
-        assert done.stdout.count(f" {kind} ") >= 8
     assert "nan" not in done.stdout.split()
+    images = {line.split()[0]: line for line in lines[-11:-3]}
+    assert "!" not in next(iter(images.values()))  # best judged first
+    assert images.keys() == {path.stem for path in demo_path().glob("*.jpg")}
+    assert "!" in images["astronaut"]
     with Image.open(tmp_path / "demo.png") as drawn:
         assert drawn.format == "PNG"
         assert min(drawn.size) > 800
+    every = run("demo", "--all", "-o", tmp_path / "demo.png", COLUMNS="200").stdout.splitlines()
+    for pair in demo_pairs():
+        (line,) = [line for line in every if f" {pair.caption}  " in line]
+        assert len(re.findall(r"\b[01]\.\d{3}\b", line)) == 3
+
+
+@pytest.mark.usefixtures("shipped")
+def test_the_cases_of_the_demo_show_what_they_are_chosen_for() -> None:
+    judge, pairs = discode.load("embedded"), demo_pairs("cases.csv")
+    readings = judge.read(pairs)
+    scores, plain = (
+        judge.decode(pairs, readings, get_decoder(n)) for n in ("discode", "smoothing")
+    )
+    good, middling, _ = np.asarray(scores.raw)
+    assert good == middling
+    for values in (scores.value, plain.value):
+        assert values[0] > values[1] + 0.01
+    before = np.asarray(plain.distribution)[2]
+    peaks = [k for k in range(1, 9) if before[k] == before[k - 1 : k + 2].max()]
+    assert len(peaks) == 2
+    assert peaks[1] - peaks[0] >= 3
+    assert plain.value[2] - scores.value[2] > 0.15
