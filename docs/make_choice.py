@@ -25,6 +25,7 @@ from make_outputs import ROOT, run
 
 import discode
 from discode import Readings
+from discode.bench import RunLog
 from discode.decoders.discode import log_alpha
 from discode.paper.digits import above_one_hump
 from discode.scales import FIVE, UNIT
@@ -46,12 +47,13 @@ COMMAND = (
 )
 DOMAINS = ("photo", "sketch", "painting", "clipart")
 SHIPPED = {"photo": "photographs", "quickdraw": "quick drawings"}
-COLUMNS = ("λ=0", "λ=1", "λ=4", "λ=9", "λ=19", "paper")
+COLUMNS = {"discode": "discode", "paper": "paper", "λ=9": "discode:trust=9"}
+SIGMAS = (1, 0.5, 0.1, 0.05, 0.01)
 FORMS = {
     "printed: digit α, τ = α": "paper",
     "unit α, τ = α": "paper-unit",
     "α = ½, τ = α": "no-adaptive-alpha",
-    "digit α in [0, 1], τ = 1": "full-prior",
+    "digit α in [0, 1], τ = 1": "discode",
 }
 
 
@@ -60,14 +62,19 @@ def signed(value: float) -> str:
     return "0.00" if abs(value) < 0.005 else f"{value:+.2f}"
 
 
-def row_of(name: str, cells: dict[str, float]) -> str:
-    """Return a line of the table of agreement."""
-    numbers = [
-        f"{cells['raw']:.2f}",
-        f"{cells['smoothing']:.2f}",
-        *(signed(cells[c]) for c in COLUMNS),
-    ]
-    return f"| {name} | {' | '.join(numbers)} |\n"
+def with_interval(cells: dict[str, float], name: str) -> str:
+    """Return a difference, and its interval where there is one."""
+    low, high = (cells.get(f"{name} {end}") for end in ("low", "high"))
+    value = signed(cells[name])
+    return value if low is None or high is None else f"{value} ({signed(low)} to {signed(high)})"
+
+
+def row_of(name: str, cells: dict[str, float], ties: dict[str, float]) -> str:
+    """Return a line of the table of agreement; ``ties`` are the tie rates of its decoders."""
+    numbers = [f"{cells['raw']:.2f}", f"{cells['smoothing']:.2f}"]
+    numbers += [with_interval(cells, column) for column in COLUMNS]
+    rates = f"{ties['raw']:.1f}, {max(ties[column] for column in ('smoothing', *COLUMNS)):.1f}"
+    return f"| {name} | {' | '.join(numbers)} | {rates} |\n"
 
 
 def chosen(command: str) -> tuple[str, dict[str, dict[str, float]]]:
@@ -77,7 +84,7 @@ def chosen(command: str) -> tuple[str, dict[str, dict[str, float]]]:
         with (Path(out) / "choose.csv").open(encoding="utf-8", newline="") as file:
             rows = {row.pop("readings"): row for row in csv.DictReader(file)}
     return printed, {
-        name: {column: float(cell.replace(",", "")) for column, cell in row.items()}
+        name: {column: float(cell.replace(",", "")) for column, cell in row.items() if cell}
         for name, row in rows.items()
     }
 
@@ -97,20 +104,17 @@ def learned() -> str:
 def humps(data: Path, judges: dict[str, dict[str, float]]) -> str:
     """Return how many rows a second hump leads, and what a prior gains, or cutting the hump off."""
     lines = [
-        "| | led by a second hump | prior, λ = 0 | hump cut off, no prior |",
+        "| | led by a second hump | `discode` | hump cut off, no prior |",
         "| --- " * 4 + "|",
     ]
     for name, title in JUDGES.items():
-        with (data / "judges" / name).open(encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.DictReader(file) if float(row["parsed_score"] or 0) >= 1]
-        logp = [[float(row[f"s2_lp{answer}"]) for answer in FIVE.answers] for row in rows]
+        people, logp = people_and_logp(data, name)
         p = np.exp(logp)
         cut = p - above_one_hump(p)
-        people = [float(row.get("gt_score_continuous") or row["gt_score"]) for row in rows]
         plan = KendallPlan(cut @ np.arange(1, 6) / cut.sum(axis=1), people, variant="c")
-        gain = 100 * plan(np.ones(len(rows), np.int64)) - judges[name]["smoothing"]
+        gain = 100 * plan(np.ones(len(people), np.int64)) - judges[name]["smoothing"]
         share = f"{judges[name]['2nd hump %']:.1f} %"
-        lines.append(f"| {title} | {share} | {signed(judges[name]['λ=0'])} | {signed(gain)} |")
+        lines.append(f"| {title} | {share} | {signed(judges[name]['discode'])} | {signed(gain)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -122,8 +126,9 @@ def expert_ratings(data: Path) -> dict[tuple[str, str], list[int]]:
     }
 
 
-def small_models(data: Path) -> dict[str, float]:
-    """Return the mean over the two small models and ``DOMAINS``, by the experts' mean rating."""
+def small_models(data: Path) -> tuple[dict[str, float], dict[str, float]]:
+    """Return means over the two small models and ``DOMAINS``, by the experts' mean rating: τ_c and
+    differences, and tie rates."""
     ratings = expert_ratings(data)
     with tempfile.TemporaryDirectory() as folder:
         files = []
@@ -140,10 +145,52 @@ def small_models(data: Path) -> dict[str, float]:
                 ]
                 files[-1].write_text("\n".join(rows))
         words = " ".join(f"--readings {file}" for file in files)
-        sets = chosen(f"discode choose {words} --ratings score --resamples 100")[1].values()
-    return {
-        column: float(np.mean([cells[column] for cells in sets])) for column in next(iter(sets))
-    }
+        sets = chosen(f"discode choose {words} --ratings score --resamples 100")[1]
+    return tuple(  # type: ignore[return-value]  # of two
+        {
+            column: float(np.mean([cells[column] for name, cells in sets.items() if kind(name)]))
+            for column in ("raw", "smoothing", *COLUMNS)
+        }
+        for kind in (lambda name: "ties" not in name, lambda name: "ties" in name)
+    )
+
+
+def sigma_table() -> str:
+    """Return the printed formula's difference to smoothing for several σ²."""
+    methods = [f"paper:sigma2={sigma2}" for sigma2 in SIGMAS]
+    words = " ".join(f"-m {method}" for method in methods)
+    judges = chosen(f"{COMMAND} {words} --resamples 100")[1]
+    head = " | ".join(["", *map(str, SIGMAS)])
+    lines = [f"| σ² {head} |", "| --- " * (len(SIGMAS) + 1) + "|"]
+    for name, title in JUDGES.items():
+        cells = " | ".join(signed(judges[name][method]) for method in methods)
+        lines.append(f"| {title} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def people_and_logp(data: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return people's scores (N,) and log-probabilities (N, 5) of the rows with a rating."""
+    with (data / "judges" / name).open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if float(row["parsed_score"] or 0) >= 1]
+    logp = np.array([[float(row[f"s2_lp{answer}"]) for answer in FIVE.answers] for row in rows])
+    people = [float(row.get("gt_score_continuous") or row["gt_score"]) for row in rows]
+    return np.array(people), logp
+
+
+def order_table(data: Path) -> str:
+    """Return how alike two methods order the rows of each judge: Kendall's τ_b."""
+    pairs = (("paper", "discode"), ("paper", "smoothing"), ("discode:trust=9", "smoothing"))
+    titles = [f"`{a}` and `{b}`" for a, b in pairs]
+    lines = [f"| | {' | '.join(titles)} |", "| --- " * (len(pairs) + 1) + "|"]
+    for name, title in JUDGES.items():
+        logp = people_and_logp(data, name)[1]
+        ones = np.ones(len(logp), np.int64)
+        cells = [
+            KendallPlan(*(discode.decode(logp, m, scale="five").value for m in pair))(ones)
+            for pair in pairs
+        ]
+        lines.append(f"| {title} | {' | '.join(f'{tau:.3f}' for tau in cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def alpha_table() -> str:
@@ -183,7 +230,7 @@ def rules_for_one(data: Path) -> str:
         better, worse = np.array(couples).T
         tau, right = [], []
         for stem in ("greedy", "graded", "joint"):
-            score = discode.decode(readings, f"smoothing:stem={stem}").value
+            score = discode.decode(readings, f"discode:stem={stem}").value
             plan = KendallPlan(np.repeat(score, 3), people.ravel(), variant="c")
             tau.append(100 * plan(np.ones(people.size, np.int64)))
             right.append(100 * float((score[better] > score[worse]).mean()))
@@ -202,11 +249,14 @@ def blocks_of(data: Path) -> dict[str, str]:
     lines = [
         part for line in printed.rstrip().splitlines() for part in textwrap.wrap(line, 110) or [""]
     ]
-    head = "| | raw | smoothing | λ = 0 | 1 | 4 | **9** | 19 | printed |\n" + "| --- " * 9 + "|\n"
-    rows = [row_of(title, judges[name]) for name, title in JUDGES.items()]
-    rows.append(row_of("two small models, Flickr8k-Expert: mean of eight sets", small_models(data)))
+    head = "| | raw | smoothing | **`discode`** | `paper` | λ = 9 | ties % |\n" + "| --- " * 7
+    rows = [row_of(t, judges[name], judges[f"{name}, ties %"]) for name, t in JUDGES.items()]
+    small = "two small models, Flickr8k-Expert: mean of eight sets"
+    rows.append(row_of(small, *small_models(data)))
     return {
-        "agreement": head + "".join(rows),
+        "agreement": head + "|\n" + "".join(rows),
+        "order": order_table(data),
+        "sigma": sigma_table(),
         "output": "```console\n$ " + typed + "\n" + "\n".join(lines) + "\n```\n",
         "learned": learned(),
         "alpha": alpha_table(),
@@ -216,26 +266,25 @@ def blocks_of(data: Path) -> dict[str, str]:
 
 
 def shipped_judge(folder: Path) -> dict[str, str]:
-    """Return the rows of the shipped judge from what ``discode study shift`` wrote."""
+    """Return the rows of the shipped judge from what ``discode paper shift`` wrote."""
     tables = []
     for name in ("shift", "shift-differences"):
         with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
             tables.append({row.pop("domain"): row for row in csv.DictReader(file)})
-    rows, lines = "", "| | raw | smoothing | λ = 9 | λ = 0 | printed |\n" + "| --- " * 6 + "|\n"
-    for style, apart in tables[1].items():
+    rows = ""
+    for style, title in SHIPPED.items():
         cells = {name: float(tables[0][style][name]) for name in ("raw", "smoothing")}
-        gains = {c: c.replace("λ=", "discode:trust=") for c in COLUMNS}
-        cells |= {column: float(apart[name]) for column, name in gains.items()}
-        if style in SHIPPED:
-            rows += row_of(f"the shipped judge, Flickr8k-Expert: {SHIPPED[style]}", cells)
-        shown = [
-            f"{signed(cells[c])} ({signed(float(apart[f'{gains[c]} low']))} to "
-            f"{signed(float(apart[f'{gains[c]} high']))})"
-            for c in ("λ=9", "λ=0")
-        ]
-        first = [style, f"{cells['raw']:.2f}", f"{cells['smoothing']:.2f}"]
-        lines += f"| {' | '.join([*first, *shown, signed(cells['paper'])])} |\n"
-    return {"shipped rows": rows, "shipped": lines}
+        (log,) = (folder / "runs").glob(f"*_{style}.json")
+        ties = {
+            label: 100 * result.measures["ties"].value
+            for label, result in RunLog.load(log).results.items()
+        }
+        for column, method in COLUMNS.items():
+            for end in ("", " low", " high"):
+                cells[f"{column}{end}"] = float(tables[1][style][f"{method}{end}"])
+            ties[column] = ties[method]
+        rows += row_of(f"the shipped judge, Flickr8k-Expert: {title}", cells, ties)
+    return {"shipped rows": rows}
 
 
 def renew(page: str, blocks: dict[str, str]) -> str:

@@ -144,11 +144,11 @@ def test_nothing_vanishes_from_a_narrow_table(tmp_path: Path, recording: str) ->
         done = call(*command, *options, width=width)
         lines = done.stdout.splitlines()
         printed = " ".join(done.stdout.split())
+        folded = re.sub(r"\s", "", done.stdout)
         for title in ("id", "image", "caption", "flags", "raw", "discode", *options[1::2]):
             assert title in printed, (title, width)
         assert "…" not in printed
         assert printed.count("failed") == 39
-        folded = re.sub(r"\s", "", done.stdout)
         assert "gone.jpg" in folded
         assert lines[-1] == "... and 11 rows more; --output or --json has all"
         assert "... and 45 more; --output or --json has every reason" in done.stderr

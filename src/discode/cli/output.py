@@ -220,20 +220,17 @@ def print_columns(
     folds = [k in texts for k in range(len(titles))]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     least = [
-        min(width, FOLDED) if folding else max((cell_len(line[k]) for line in lines[1:]), default=1)
-        for k, (width, folding) in enumerate(zip(widths, folds, strict=True))
+        min(width, FOLDED) if folding else width
+        for width, folding in zip(widths, folds, strict=True)
     ]
     edged = stdout.is_terminal or "COLUMNS" in os.environ
     room = stdout.width - 2 * len(titles) if edged else sum(widths)
     if sum(least) > room:
         _print_stacked(lines, folds, least)
         return
-    for kind in (True, False):  # texts give way first, then the titles of numbers
-        while sum(widths) > room:
-            wide = [k for k in range(len(titles)) if folds[k] == kind and widths[k] > least[k]]
-            if not wide:
-                break
-            widths[max(wide, key=widths.__getitem__)] -= 1
+    while sum(widths) > room:
+        wide = [k for k in range(len(titles)) if widths[k] > least[k]]
+        widths[max(wide, key=widths.__getitem__)] -= 1
     table = table_of(*map(Text, lines[0]), texts=texts)  # a Text is not looked at for markup
     table.width = sum(widths) + 2 * len(titles)
     for column, width in zip(table.columns, widths, strict=True):

@@ -187,16 +187,12 @@ class DistributionDecoder(Configurable, ABC):
     requires = frozenset[str]()
     counts_ties = True
     """Whether a row whose score depends on the raw answer alone is marked as degenerate."""
-
-    @property
-    def uses_model(self) -> bool:
-        """Whether more than the raw answer enters the score."""
-        return True
-
-    @property
-    def near(self) -> float:
-        """How far from the exact expectation a score may be, in answers, to keep its order."""
-        return NEAR
+    centred = True
+    """Whether the distribution depends on which answer is the likeliest."""
+    uses_model = True
+    """Whether more than the raw answer enters the score."""
+    near = NEAR
+    """How far from the exact expectation a score may be, in answers, to keep its order."""
 
     @abstractmethod
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
@@ -204,8 +200,9 @@ class DistributionDecoder(Configurable, ABC):
 
     def decode(self, readings: Readings) -> Decoded:
         """Decode N readings; rows that hold a NaN, or no mass at all, come out as NaN."""
-        decoded = self._decode(readings, alternatives(readings, self.stem))
-        return replace(decoded, other=self._other(readings, decoded.score))
+        seen = alternatives(readings, self.stem)
+        decoded = self._decode(readings, seen)
+        return replace(decoded, other=self._other(readings, seen, decoded.score))
 
     def _decode(
         self, readings: Readings, seen: Alternatives, raw: Indices | None = None
@@ -262,7 +259,7 @@ class DistributionDecoder(Configurable, ABC):
             smoothing,
         )
 
-    def _other(self, readings: Readings, score: Floats) -> Floats:
+    def _other(self, readings: Readings, seen: Alternatives, score: Floats) -> Floats:
         """Return what nearly equal log-probabilities, of two answers or two stems, make of scores.
 
         The closed form of the change: the score with the runner-up as the raw answer, or after the
@@ -276,9 +273,9 @@ class DistributionDecoder(Configurable, ABC):
             far = apart > furthest[rows]  # never of NaN
             other[rows[far]], furthest[rows[far]] = found[far], apart[far]
 
-        seen = alternatives(readings, self.stem)
         near = seen.logp >= seen.logp.max(axis=1, keepdims=True) - 2 * MARGIN
-        near &= np.isfinite(score)[:, None] & (near.sum(axis=1, keepdims=True) > 1)
+        near[np.arange(len(near)), seen.logp.argmax(axis=1)] = False
+        near &= np.isfinite(score)[:, None] & self.centred
         for answer in np.flatnonzero(near.any(axis=0)).tolist():
             rows = np.flatnonzero(near[:, answer])
             part = readings.take(rows)
@@ -287,9 +284,10 @@ class DistributionDecoder(Configurable, ABC):
         if self.stem != "joint" and len(readings.scale.stems) > 1:
             apart = readings.stem_logp[:, 0] - readings.stem_logp[:, -1]
             rows = np.flatnonzero(np.abs(apart) <= 2 * MARGIN)
-            part = readings.take(rows)
-            swapped = len(readings.scale.stems) - 1 - greedy_stem(part)
-            try_(rows, self._decode(part, alternatives(part, self.stem, swapped)).score)
+            if rows.size:
+                part = readings.take(rows)
+                swapped = len(readings.scale.stems) - 1 - greedy_stem(part)
+                try_(rows, self._decode(part, alternatives(part, self.stem, swapped)).score)
         return other
 
 
@@ -327,7 +325,7 @@ def ordered_mean(
     middles = (values[1:] + values[:-1]) / 2
     nearest = np.searchsorted(middles, mean)
     near = near * max(np.diff(values).min(), 0.0)
-    close = np.flatnonzero(np.abs(mean - values[nearest]) < near)
+    close = np.flatnonzero((np.abs(mean - values[nearest]) < near) & ~alone)
     if not close.size:
         return mean, p, alone
     gaps, i = gaps[:, close], nearest[close]

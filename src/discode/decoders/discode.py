@@ -127,17 +127,6 @@ class Discode(DistributionDecoder):
 
     name = "discode"
 
-    @property
-    def uses_model(self) -> bool:
-        """Whether more than the raw answer enters the score: not without the cross-entropy."""
-        return self.cross_entropy or (self.trust > 0 and self.divergence in POWERS)
-
-    @property
-    def near(self) -> float:
-        """Wider at the printed temperature, where nearly every score is this close to a digit."""
-        printed = self.tau == "alpha" and self.alpha == "adaptive"
-        return 1e-3 if printed else super().near
-
     def check_together(self) -> None:
         """Raise where options exclude each other."""
         object.__setattr__(self, "order", _checked_order(self.divergence, self.order))
@@ -151,6 +140,11 @@ class Discode(DistributionDecoder):
             if self.stem == "joint":
                 raise InputError("solver 'adam' moves one head, after one stem: use stem=graded")
             object.__setattr__(self, "requires", frozenset({"hidden"}))
+        uses_model = self.cross_entropy or (self.trust > 0 and self.divergence in POWERS)
+        object.__setattr__(self, "uses_model", uses_model)
+        if self.tau == "alpha" and self.alpha == "adaptive":
+            # At the printed temperature nearly every score is this close to a digit.
+            object.__setattr__(self, "near", 1e-3)
 
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
         """Compute what depends on the raw answer alone, and return the solver of a block."""

@@ -65,6 +65,7 @@ class Smoothing(DistributionDecoder):
     """
 
     name = "smoothing"
+    centred = False
 
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
         """Renormalise the token probabilities."""

@@ -14,7 +14,7 @@ PHOTOGRAPHS = ("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s")
 EVERYWHERE = (*PHOTOGRAPHS, "mceval")
 
 ADAM, EXACT, PRINTED = "ten Adam steps", "exact minimiser", "closed form as printed"
-_ADAM = "paper:solver=adam"  # the loss as printed, hardly minimised: our guess at the tables
+_ADAM = "paper:solver=adam"  # the loss as printed, after few steps
 
 
 def _text_metrics(*names: str) -> tuple[StudyLine, ...]:
