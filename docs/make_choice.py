@@ -146,13 +146,15 @@ def small_models(data: Path) -> tuple[dict[str, float], dict[str, float]]:
                 files[-1].write_text("\n".join(rows))
         words = " ".join(f"--readings {file}" for file in files)
         sets = chosen(f"discode choose {words} --ratings score --resamples 100")[1]
-    return tuple(  # type: ignore[return-value]  # of two
-        {
-            column: float(np.mean([cells[column] for name, cells in sets.items() if kind(name)]))
+
+    def mean(ties: bool) -> dict[str, float]:
+        rows = [cells for name, cells in sets.items() if ("ties" in name) is ties]
+        return {
+            column: float(np.mean([cells[column] for cells in rows]))
             for column in ("raw", "smoothing", *COLUMNS)
         }
-        for kind in (lambda name: "ties" not in name, lambda name: "ties" in name)
-    )
+
+    return mean(False), mean(True)
 
 
 def sigma_table() -> str:

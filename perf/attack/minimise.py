@@ -50,7 +50,7 @@ def attack(count: int, rng: np.random.Generator, folder: Path) -> Report:
         name = options["divergence"]
         logp = _rows(rng, min(ROWS, count - solved), len(scale.answers))
         solved += len(logp)
-        decoded = get_decoder("full-prior", **options).decode(Readings.of(logp, scale))
+        decoded = get_decoder("discode", **options).decode(Readings.of(logp, scale))
         values = np.asarray(scale.values)
         for row, p, mean in zip(logp, np.asarray(decoded.distribution), decoded.score, strict=True):
             loss = _loss(row, values, options)

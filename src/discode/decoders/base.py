@@ -187,6 +187,8 @@ class DistributionDecoder(Configurable, ABC):
     requires = frozenset[str]()
     counts_ties = True
     """Whether a row whose score depends on the raw answer alone is marked as degenerate."""
+    decimal = False
+    """Whether scores are single answers, which print as decimals."""
     centred = True
     """Whether the distribution depends on which answer is the likeliest."""
     uses_model = True
@@ -200,18 +202,34 @@ class DistributionDecoder(Configurable, ABC):
 
     def decode(self, readings: Readings) -> Decoded:
         """Decode N readings; rows that hold a NaN, or no mass at all, come out as NaN."""
-        seen = alternatives(readings, self.stem)
-        decoded = self._decode(readings, seen)
-        return replace(decoded, other=self._other(readings, seen, decoded.score))
+        decoded = self._decode(readings, alternatives(readings, self.stem))
+        if self.stem == "joint" or len(readings.scale.stems) == 1:
+            return decoded
+        apart = readings.stem_logp[:, 0] - readings.stem_logp[:, -1]
+        rows = np.flatnonzero(np.abs(apart) <= 2 * MARGIN)
+        if rows.size:  # two stems that are nearly as likely: the score after the other one
+            part = readings.take(rows)
+            swapped = len(readings.scale.stems) - 1 - greedy_stem(part)
+            score = self._decode(part, alternatives(part, self.stem, swapped)).score
+            tried = np.full((1, len(readings)), np.nan)
+            tried[0, rows] = score
+            other = _furthest(decoded.score, np.array([decoded.other, *tried]), readings.scale)
+            return replace(decoded, other=other)
+        return decoded
 
-    def _decode(
-        self, readings: Readings, seen: Alternatives, raw: Indices | None = None
-    ) -> Decoded:
-        """Decode N readings laid out as ``seen``, with the given raw answers or the likeliest."""
+    def _decode(self, readings: Readings, seen: Alternatives) -> Decoded:
+        """Decode N readings laid out as ``seen``.
+
+        Answers that are nearly as likely as the likeliest are tried as the raw answer, too: this is
+        the closed form of what a small change of the log-probabilities does.
+        """
         solve = self.prepare(seen, readings)
         n, k = seen.logp.shape
+        near = seen.logp >= seen.logp.max(axis=1, keepdims=True) - 2 * MARGIN  # never of NaN
+        near[np.arange(n), seen.logp.argmax(axis=1)] = False
+        runners_up = np.flatnonzero(near.any(axis=0) & self.centred).tolist()
         distribution = np.empty((n, k))
-        answered, expected = np.empty(n), np.empty((2, n))  # raw; mean with the prior, without
+        answered, expected = np.empty(n), np.full((2 + len(runners_up), n), np.nan)
         degenerate = np.zeros(n, bool)
         own = type(self).__module__.startswith("discode.")  # a plug-in's results are checked
         for start in range(0, n, BLOCK):
@@ -226,69 +244,52 @@ class DistributionDecoder(Configurable, ABC):
                 best = np.where(bad, 0.0, best)
             logp -= best
             plain = logp.copy()  # ``solve`` may change them
-            index = index if raw is None else raw[rows]
             logits = solve(rows, logp, index)
             if not own:
                 _check_logits(logits, plain.shape, self.name)
-            mean, p, alone = ordered_mean(logits, seen.values, self.near)
-            means = np.array([mean, ordered_mean(plain, seen.values, NEAR)[0]])
-            top = seen.values[index]
+            some = [np.flatnonzero(near[rows, answer]) for answer in runners_up]
+            tried = [
+                solve(rows[few], plain[:, few], np.full(len(few), answer))
+                for few, answer in zip(some, runners_up, strict=True)
+            ]
+            expected[0, rows], p, alone = ordered_mean(logits, seen.values, self.near)
+            expected[1, rows] = ordered_mean(plain, seen.values)[0]
+            for place, (few, each) in enumerate(zip(some, tried, strict=True), 2):
+                expected[place, rows[few]] = ordered_mean(each, seen.values, self.near)[0]
+            answered[rows] = np.where(bad, np.nan, seen.values[index])
             if self.counts_ties:
                 degenerate[rows] = (alone | (not self.uses_model)) & ~bad
             if bad.any():
                 p[:, bad] = np.nan
-                means[:, bad] = np.nan
-                top = np.where(bad, np.nan, top)
+                expected[:, rows[bad]] = np.nan
             distribution[rows] = p.T
-            answered[rows], expected[:, rows] = top, means
         scale, stem = seen.scale, seen.stem
-        score, smoothing = scale.score(stem, expected)
-        on_scale = np.minimum(score, scale.maximum)
-        smoothing = np.minimum(smoothing, scale.maximum)
+        raw = scale.score_answers(stem, answered)
+        scores = scale.score(stem, expected)
+        if self.decimal:
+            scores[[0, *range(2, len(scores))]] = scale.score_answers(
+                stem, np.delete(expected, 1, 0)
+            )
+        on_scale = np.minimum(scores, scale.maximum)
         if self.stem != "joint" and len(scale.stems) > 1:
-            on_scale, smoothing, graded = (
-                on_scale, *graded_top(readings, stem, np.array([smoothing, on_scale]))
-            )  # fmt: skip
-            on_scale = graded if self.stem == "graded" else on_scale
-        return Decoded(
-            seen.answers,
-            distribution,
-            scale.score_answers(stem, answered),
-            score if self.stem == "printed" else on_scale,
-            degenerate,
-            smoothing,
-        )
+            graded = graded_top(readings, stem, on_scale)
+            on_scale[1] = graded[1]
+            scores = {"graded": graded, "printed": scores}.get(self.stem, on_scale)
+        else:
+            scores = on_scale
+        other = _furthest(scores[0], scores[2:], scale)
+        return Decoded(seen.answers, distribution, raw, scores[0], degenerate, on_scale[1], other)
 
-    def _other(self, readings: Readings, seen: Alternatives, score: Floats) -> Floats:
-        """Return what nearly equal log-probabilities, of two answers or two stems, make of scores.
 
-        The closed form of the change: the score with the runner-up as the raw answer, or after the
-        other stem. Of several the one furthest away; NaN (N,) where none is far.
-        """
-        other = np.full(len(score), np.nan)
-        furthest = np.full(len(score), JUMP * (readings.scale.maximum - readings.scale.minimum))
-
-        def try_(rows: Indices, found: Floats) -> None:
-            apart = np.abs(found - score[rows])
-            far = apart > furthest[rows]  # never of NaN
-            other[rows[far]], furthest[rows[far]] = found[far], apart[far]
-
-        near = seen.logp >= seen.logp.max(axis=1, keepdims=True) - 2 * MARGIN
-        near[np.arange(len(near)), seen.logp.argmax(axis=1)] = False
-        near &= np.isfinite(score)[:, None] & self.centred
-        for answer in np.flatnonzero(near.any(axis=0)).tolist():
-            rows = np.flatnonzero(near[:, answer])
-            part = readings.take(rows)
-            raw = np.full(len(rows), answer)
-            try_(rows, self._decode(part, alternatives(part, self.stem), raw).score)
-        if self.stem != "joint" and len(readings.scale.stems) > 1:
-            apart = readings.stem_logp[:, 0] - readings.stem_logp[:, -1]
-            rows = np.flatnonzero(np.abs(apart) <= 2 * MARGIN)
-            if rows.size:
-                part = readings.take(rows)
-                swapped = len(readings.scale.stems) - 1 - greedy_stem(part)
-                try_(rows, self._decode(part, alternatives(part, self.stem, swapped)).score)
-        return other
+def _furthest(score: Floats, others: Floats, scale: Scale) -> Floats:
+    """Return the one of other scores (R, N) furthest from each score; NaN where none is far."""
+    other = np.full(len(score), np.nan)
+    most = np.full(len(score), JUMP * (scale.maximum - scale.minimum))
+    for found in others:
+        apart = np.abs(found - score)
+        far = apart > most  # never of NaN
+        other, most = np.where(far, found, other), np.where(far, apart, most)
+    return other
 
 
 def _check_logits(logits: Floats, shape: tuple[int, ...], name: str) -> None:
@@ -317,7 +318,8 @@ def ordered_mean(
     (True, [False, False, True], [1.0, 1.0, 1.0])
     """
     gaps = logits - np.max(logits, axis=0)
-    p = softmax(gaps.copy())
+    p = np.exp(gaps)
+    p /= total(p)
     mean = np.zeros(p.shape[1])
     for value, row in zip(values, p, strict=True):
         mean += value * row
@@ -378,13 +380,6 @@ def total(p: Floats) -> Floats:
     for row in p[1:]:
         result += row
     return result
-
-
-def softmax(logits: Floats) -> Floats:
-    """Softmax over axis 0 of (K, n), in place, for logits whose maximum is 0."""
-    np.exp(logits, out=logits)
-    logits /= total(logits)
-    return logits
 
 
 def certain(index: Indices, k: int) -> Floats:

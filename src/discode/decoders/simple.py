@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from discode.decoders.base import (
     Decoded,
     DistributionDecoder,
     Floats,
-    Indices,
     Solve,
     alternatives,
     certain,
@@ -43,17 +42,11 @@ class Raw(DistributionDecoder):
 
     name = "raw"
     counts_ties = False
+    decimal = True
 
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
         """Put all mass on the raw answer."""
         return lambda rows, logp, raw: certain(raw, len(logp))
-
-    def _decode(
-        self, readings: Readings, seen: Alternatives, raw: Indices | None = None
-    ) -> Decoded:
-        """Decode N readings; the score is the raw answer to the last bit."""
-        decoded = super()._decode(readings, seen, raw)
-        return replace(decoded, score=decoded.raw)
 
 
 @with_options_documented
