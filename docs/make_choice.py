@@ -249,7 +249,9 @@ def blocks_of(data: Path) -> dict[str, str]:
     printed, judges = chosen(COMMAND)
     typed = re.sub(r" (--ratings \S+ --ratings|--readings \S+ --readings)", r" \\\n    \1", COMMAND)
     lines = [
-        part for line in printed.rstrip().splitlines() for part in textwrap.wrap(line, 110) or [""]
+        part
+        for line in printed.rstrip().splitlines()
+        for part in ([line.rstrip()] if "  " in line else textwrap.wrap(line, 110) or [""])
     ]
     head = "| | raw | smoothing | **`discode`** | `paper` | λ = 9 | ties % |\n" + "| --- " * 7
     rows = [row_of(t, judges[name], judges[f"{name}, ties %"]) for name, t in JUDGES.items()]
