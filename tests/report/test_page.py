@@ -142,14 +142,14 @@ def test_an_item_has_its_image_scores_bars_and_flags(hostile: Report, pages: Pat
     assert page.locator("#item details tbody tr").count() == 11
     # Its words were explained, those of other images were not.
     page.select_option("#metric", "discode")
-    assert "[dog −0.29]" in page.locator("#item .headline").inner_text()
-    assert page.locator("#item .effects li").all_inner_texts()[0] == "[dog] −0.29"
+    assert "[dog −0.41]" in page.locator("#item .headline").inner_text()
+    assert page.locator("#item .effects li").all_inner_texts()[0] == "[dog] −0.41"
     assert page.locator("#item .effects li").count() == 3
     page.select_option("#show", "wrong")
     assert hostile.count() == "2 of 27 items"
     page.locator(".row").first.click()
     shown = page.locator("#item .headline").inner_text()
-    assert shown.startswith('{{[DATA −0.54]}} "[quoted −0.21]" & <!--')
+    assert shown.startswith('{{[DATA −0.71]}} "[quoted −0.24]" & <!--')
     page.select_option("#show", "all")
     page.locator(".row").nth(8).click()  # "rejected one"
     assert "rejected" in page.locator("#item .problems").inner_text()
