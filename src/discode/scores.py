@@ -295,9 +295,11 @@ class Scores:
         return f"Scores([{shown}], {self.summary()}, {self.signature.short})"
 
     def summary(self) -> str:
-        """Return how many there are, their mean, and how many failed, in a few words."""
+        """Return how many there are, their mean, and how many are bimodal or failed."""
         failed = int(np.isnan(self.value).sum())
         words = [count_of(len(self), "score"), f"mean {self.mean():.4g}"]
+        if near_ties := self.counts().get("bimodal"):
+            words.append(f"{near_ties} bimodal")
         return ", ".join([*words, f"{failed} failed"] if failed else words)
 
     def _repr_html_(self) -> str:

@@ -224,6 +224,25 @@ def test_sizes_keep_their_order() -> None:
         assert np.allclose(sizes, np.exp(logs), rtol=1e-12, atol=near)
 
 
+@pytest.mark.parametrize("values", [(5, 4, 3, 2, 1), (0, 0, 1, 1, 2), (3, 1, 2, 5, 4)])
+def test_scales_in_any_order_keep_it(values: tuple[float, ...]) -> None:
+    """A scale of one's own may fall or repeat: as the sorted one with its answers merged."""
+    rng = np.random.default_rng(0)
+    logp = np.log(rng.dirichlet(np.full(5, 0.2), 200) + 1e-12)
+    logp -= np.logaddexp.reduce(logp, axis=1, keepdims=True)
+    mine = Scale("mine", tuple("abcde"), tuple(map(float, values)), "a", "e", 0.2)
+    for method in ("paper", "smoothing"):
+        assert len(np.unique(discode.decode(logp, method, scale=mine).value)) == 200
+    order = np.argsort(values, kind="stable")
+    if len(set(values)) == 5:
+        ranked = Scale("up", tuple("abcde"), (1.0, 2.0, 3.0, 4.0, 5.0), "a", "e", 0.2)
+        np.testing.assert_allclose(
+            discode.decode(logp, "paper", scale=mine).value,
+            discode.decode(logp[:, order], "paper", scale=ranked).value,
+            atol=1e-9,
+        )
+
+
 def test_a_symmetric_row_is_exactly_its_middle() -> None:
     flat = np.log(np.full((5, 1), 0.2))
     mean, _, alone = ordered_mean(flat, np.arange(1.0, 6.0))

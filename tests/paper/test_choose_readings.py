@@ -178,6 +178,7 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     refused(call("choose", "--scale", "five"), "--readings")
     refused(call("choose", "--where", "score>1"), "--readings")
     refused(call("choose", "-m", "paper"), "--readings")
+    refused(call(*command, "--ratings", "score", "-m", "chosen/decoder.json"), "decoder.json")
     refused(call(*command, "--ratings", "score", "-m", "papr"), "papr")
     refused(call("choose", "--ratings", file, "--ratings", "score"), "--readings")
 

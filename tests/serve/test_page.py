@@ -256,8 +256,8 @@ def test_the_shipped_judge_shows_what_is_typical_and_takes_no_references(
         visit.page.get_by_role("button", name="Example: cat").click()
         assert len(visit.scores()) == 6
         legend = visit.page.locator("#legend").inner_text()
-        assert "good 0.69" in legend
-        assert "random 0.12" in legend
+        assert "good 0.71" in legend
+        assert "random 0.10" in legend
         assert visit.page.locator("#ranking .bar .mark").count() == 12
         assert legend.split()[:2] == ["smoothing", "discode"]
         facts = visit.page.locator("#ranking .sub").first.inner_text().split()

@@ -33,6 +33,7 @@ from discode.cli.paper import (
     show_result,
 )
 from discode.decoders import get_decoder
+from discode.decoders.preset import is_preset
 from discode.errors import InputError, lookup
 from discode.files import parse_json, read_rows, sha256
 from discode.paper.base import file_stem
@@ -139,6 +140,11 @@ def choose(
     lookup(TABLE_FORMATS, form, "format")
     if out is not None:
         output.make_folder(out)
+    if presets := [name for name in method or () if is_preset(name)]:
+        raise InputError(
+            f"--method {presets[0]} is a preset, which may have been chosen on these rows; give "
+            "the name of a method"
+        )
     decoders = {name: get_decoder(name) for name in (BASELINE, *(method or METHODS))}
     conditions = {text: _condition(text) for text in where or ()}
     names = Counter(file.name for file in {*readings})

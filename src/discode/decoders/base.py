@@ -293,9 +293,10 @@ def _furthest(score: Floats, others: Floats, scale: Scale) -> Floats:
 
 
 def _check_logits(logits: Floats, shape: tuple[int, ...], name: str) -> None:
-    if np.shape(logits) != shape or not np.isfinite(np.max(logits, axis=0)).all():
+    floats = isinstance(logits, np.ndarray) and logits.dtype.kind == "f"
+    if not floats or logits.shape != shape or not np.isfinite(logits.max(axis=0)).all():
         raise InputError(f"decoder {name!r} did not return log p for every answer of each row")
-    if (logits >= 0).all() and np.allclose(total(logits), 1):
+    if ((logits >= 0) & (logits <= 1)).all() and logits.any():
         raise InputError(f"decoder {name!r} returned probabilities; return their logarithms")
 
 
@@ -320,13 +321,18 @@ def ordered_mean(
     gaps = logits - np.max(logits, axis=0)
     p = np.exp(gaps)
     p /= total(p)
+    if (np.diff(values) <= 0).any():  # a scale of your own: merge equal values, and sort them
+        values, place = np.unique(values, return_inverse=True)
+        merged = [_log_total(gaps[place == number]) for number in range(len(values))]
+        mean, _, alone = ordered_mean(np.array(merged), values, near)
+        return mean, p, alone
     mean = np.zeros(p.shape[1])
     for value, row in zip(values, p, strict=True):
         mean += value * row
     alone = np.isneginf(gaps).sum(axis=0) == len(gaps) - 1
     middles = (values[1:] + values[:-1]) / 2
     nearest = np.searchsorted(middles, mean)
-    near = near * max(np.diff(values).min(), 0.0)
+    near = near * np.diff(values).min(initial=1.0)
     close = np.flatnonzero((np.abs(mean - values[nearest]) < near) & ~alone)
     if not close.size:
         return mean, p, alone

@@ -520,7 +520,7 @@ def _one_table(
         rows,
         "How decoders agree with people: τ_c of raw and smoothing, the others' difference to it",
         [
-            "paper is the printed formula in exact order, λ=9 is discode:trust=9",
+            *(f"{new} is {spec}" for new, spec in zip(names, others, strict=True) if new != spec),
             "ties: pairs of scores that are equal",
             "2nd hump: rows where most of the way from raw to smoothing is a second hump's",
             *([LINEAR_NOTE] if choices[0].learned else []),

@@ -356,7 +356,7 @@ function render(asked, answer, jump) {
   const typical = typicalOf(asked);
   $("legend").replaceChildren(
     key("before", term("smoothing", "smoothing")), ...(same ? [] : [key("after", term("after", method))]),
-    ...(typical ? [key("mark own", term("own", `good ${typical.own}`)), key("mark random", term("random", `random ${typical.random}`))] : []));
+    ...(typical ? [key("mark own", term("own", `good ${digits(typical.own)}`)), key("mark random", term("random", `random ${digits(typical.random)}`))] : []));
   URL.revokeObjectURL($("thumb").src);
   $("thumb").hidden = false;
   $("thumb").src = URL.createObjectURL(asked.image); // another one may be chosen by now
