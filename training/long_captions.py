@@ -94,7 +94,7 @@ def main() -> None:
         if (path := arguments.images / image).is_file() and image in told
     ]
     pairs = random.Random(0).sample(pairs, min(arguments.limit, len(pairs)))
-    judge = discode.load("embedded", store=arguments.store, by="sentence")
+    judge = discode.load("embedded", method="discode:trust=9", store=arguments.store, by="sentence")
     scores = judge.score_pairs(pairs)
     both = zip(pairs, scores.sentences or (), strict=True)
     split = [(pair, sentences) for pair, sentences in both if sentences is not None]

@@ -113,7 +113,7 @@ class MetricComparison:
 
     All metrics are compared on the judgments for which each of them has a score; ``left_out``
     counts the others. ``silent`` metrics have no score at all and are not compared. The judgments
-    are about so many ``images``. ``ties`` are the metrics' tie rates in percent.
+    are about that number of ``images``. ``ties`` are the metrics' tie rates in percent.
     """
 
     pairs: tuple[MetricDifference, ...]
