@@ -210,10 +210,9 @@ class DistributionDecoder(Configurable, ABC):
         if rows.size:  # two stems that are nearly as likely: the score after the other one
             part = readings.take(rows)
             swapped = len(readings.scale.stems) - 1 - greedy_stem(part)
-            score = self._decode(part, alternatives(part, self.stem, swapped)).score
-            tried = np.full((1, len(readings)), np.nan)
-            tried[0, rows] = score
-            other = _furthest(decoded.score, np.array([decoded.other, *tried]), readings.scale)
+            tried = np.full(len(readings), np.nan)
+            tried[rows] = self._decode(part, alternatives(part, self.stem, swapped)).score
+            other = _furthest(decoded.score, np.array([decoded.other, tried]), readings.scale)
             return replace(decoded, other=other)
         return decoded
 
@@ -266,9 +265,9 @@ class DistributionDecoder(Configurable, ABC):
         scale, stem = seen.scale, seen.stem
         raw = scale.score_answers(stem, answered)
         scores = scale.score(stem, expected)
-        if self.decimal:
-            scores[[0, *range(2, len(scores))]] = scale.score_answers(
-                stem, np.delete(expected, 1, 0)
+        if self.decimal:  # all but smoothing are single answers
+            scores = np.insert(
+                scale.score_answers(stem, np.delete(expected, 1, 0)), 1, scores[1], 0
             )
         on_scale = np.minimum(scores, scale.maximum)
         if self.stem != "joint" and len(scale.stems) > 1:
@@ -342,16 +341,15 @@ def ordered_mean(
     padded = np.pad(gaps, ((k, k), (0, 0)), constant_values=-np.inf)
     apart = np.pad(values, k, constant_values=1.0)[:, None] - values[i]
     more, less = np.full((2, k - 1, len(close)), -np.inf)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore"):
         padded = padded + np.log(np.abs(apart))
-        for d in range(1, k):
-            up, down = padded[k + i + d, columns], padded[k + i - d, columns]
-            size = np.maximum(up, down) + np.log1p(-np.exp(-np.abs(up - down)))
-            np.copyto(more[d - 1], size, where=up > down)
-            np.copyto(less[d - 1], size, where=up < down)
-        above, below = _log_total(more), _log_total(less)
-        size = np.maximum(above, below) + np.log1p(-np.exp(-np.abs(above - below)))
-    size = np.where(above == below, -np.inf, size - _log_total(gaps))
+    for d in range(1, k):
+        up, down = padded[k + i + d, columns], padded[k + i - d, columns]
+        size = _log_difference(up, down)
+        np.copyto(more[d - 1], size, where=up > down)
+        np.copyto(less[d - 1], size, where=up < down)
+    above, below = _log_total(more), _log_total(less)
+    size = _log_difference(above, below) - _log_total(gaps)
     side = np.where(above < below, -1.0, 1.0)
     mean[close] = values[i] + side * distinct_size(size, near)
     return mean, p, alone
@@ -370,6 +368,13 @@ def distinct_size(log_size: Floats, near: float) -> Floats:
     with np.errstate(over="ignore"):
         x = np.maximum(log_size / np.log(near), 1.0)
     return np.where(x > 1, near * 30 / (30 + np.log(x)), np.exp(np.minimum(log_size, 700.0)))
+
+
+def _log_difference(a: Floats, b: Floats) -> Floats:
+    """Return log |exp(a) - exp(b)| (n,); -inf where they are equal."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = np.maximum(a, b) + np.log1p(-np.exp(-np.abs(a - b)))
+    return np.where(a == b, -np.inf, size)
 
 
 def _log_total(logs: Floats) -> Floats:
