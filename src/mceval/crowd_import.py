@@ -9,6 +9,7 @@ understood is refused before anything is read from it: people are not rejected f
 
 from __future__ import annotations
 
+import json
 import secrets
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
@@ -214,8 +215,15 @@ def _use(
     session: Session, result: _Result, image: int, kind: str, study: bool, now: float
 ) -> _Outcome:
     """Record a result if possible; of a skip or flag, only hold its slot."""
-    submission = f"crowd:{result.assignment}"[:100]
-    known = session.scalar(select(Answer).where(Answer.submission == submission))
+    worker = result.cells["worker"]
+    submission = f"crowd:{hash_token(json.dumps([result.assignment, worker, image, kind]))}"
+    earlier = f"crowd:{result.assignment}"[:100]  # how earlier versions named it
+    known = session.scalar(
+        select(Answer)
+        .join(Person, Person.id == Answer.person_id)
+        .where(Answer.submission.in_((submission, earlier)), Person.worker == worker)
+        .where(Answer.image_id == image, Answer.kind == kind)
+    )
     if result.rejected:
         return _Outcome(known is not None, True, result.rejected)
     if known is not None:
@@ -223,7 +231,7 @@ def _use(
     columns = _columns(session, result, image, kind)
     if isinstance(columns, _Outcome):
         return columns
-    person = _worker(session, result.cells["worker"], "study" if study else "both", now)
+    person = _worker(session, worker, "study" if study else "both", now)
     if person.state != "active":
         return _Outcome(False, reason=f"not used: the worker is {person.state}")
     reason = columns.pop("reason", "")

@@ -13,6 +13,7 @@ import pytest
 from PIL import ExifTags
 from PIL import Image as Pillow
 from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from discode.errors import InputError
 from mceval import crowd_import
@@ -130,6 +131,47 @@ def test_more_answers_than_needed_are_paid_and_not_used(sqlite: Database, tmp_pa
     assert [row.used for row in again] == [row.used for row in decisions]
     assert scalar(sqlite, select(func.count(Answer.id))) == sum(row.used for row in decisions)
     check_rules(sqlite)
+
+
+@pytest.mark.parametrize("shared", ["https://crowd.example/" + "0" * 150, ""])
+def test_assignments_that_begin_alike(sqlite: Database, tmp_path: Path, shared: str) -> None:
+    """Long ids, and ids that a later batch uses again for other workers, are other answers."""
+    fill(sqlite, Rules(), {"a": (3, 3)})
+    columns = "assignment,worker,task,seconds,choice"
+
+    def batch(worker: str) -> list[str]:
+        return [f"{shared}{i},{worker},{task.task},20,0" for i, task in enumerate(tasks)]
+
+    tasks = [task for task in tasks_of(sqlite) if task.kind == "compare"]
+    for number, worker in enumerate(("anna", "bert"), start=1):
+        decisions = send(sqlite, tmp_path / "r.csv", columns, *batch(worker))
+        assert all(row.used and not row.reason for row in decisions)
+        assert scalar(sqlite, select(func.count(Answer.id))) == number * len(tasks)
+        again = send(sqlite, tmp_path / "r.csv", columns, *batch(worker))
+        assert all(row.used and row.reason == "imported before" for row in again)
+    assert scalar(sqlite, select(func.count(Answer.id))) == 2 * len(tasks)
+
+
+def test_assignments_imported_by_an_earlier_version(sqlite: Database, tmp_path: Path) -> None:
+    """Their answers are named by the first 100 characters of "crowd:ASSIGNMENT"."""
+    fill(sqlite, Rules(), {"a": (3, 3)})
+    tasks = [task for task in tasks_of(sqlite) if task.kind == "compare"]
+    rows = [
+        f"{'x' * 120}-{worker}-{task.task},{worker},{task.task},20,0"
+        for task in tasks
+        for worker in ("anna", "bert")
+    ]
+    columns = "assignment,worker,task,seconds,choice"
+    send(sqlite, tmp_path / "r.csv", columns, rows[0])
+
+    def name_as_before(session: Session) -> None:
+        session.scalars(select(Answer)).one().submission = f"crowd:{'x' * 94}"
+
+    sqlite.run(name_as_before)
+    decisions = send(sqlite, tmp_path / "r.csv", columns, *rows)
+    assert [row.reason for row in decisions] == ["imported before"] + [""] * (len(rows) - 1)
+    assert all(row.used for row in decisions)
+    assert scalar(sqlite, select(func.count(Answer.id))) == len(rows)
 
 
 @pytest.mark.parametrize(("gold", "reason"), [(4, "gold questions: 0 of"), (0, "agreement: ")])
