@@ -64,7 +64,7 @@ def test_files_are_joined_by_image(write: Write) -> None:
     assert explain_join(found) == [
         "2 images compared, joined by image",
         "left out: 2 images not in every file (a 1, b 1)",
-        "rows without a score: a 1 (1 image left out)",
+        "rows without a score: a 1 (1 image left out; --failed-as VALUE counts them)",
     ]
     done = compare_systems(found, resamples=100)
     assert (done.images, done.left_out) == (2, 3)
@@ -93,7 +93,7 @@ def test_rows_that_could_not_be_read_change_nothing_but_the_counts(write: Write)
     assert found.signatures == (made,)
     assert (found.rows, found.failed) == ((3, 4), (0, 1))
     assert found.value[1].tolist() == [0.5, 0.25, 0.5]
-    assert "rows without a score: b 1 (0 images left out)" in explain_join(found)
+    assert any(line.startswith("rows without a score: b 1 (0 im") for line in explain_join(found))
 
 
 def test_what_joins_files(write: Write, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_other_judges_and_methods_are_refused(write: Write) -> None:
         "a": write("a", rows(scores)),
         "b": write("b", rows(scores, MADE.replace("model:m", "model:other"))),
         "plain": write("plain", [{"image": image, "score": 1} for image in scores]),
-        "some": write("some", [*rows(scores), *rows({"3.jpg": 1.0}, MADE.replace("none", "all"))]),
+        "some": write("some", [*rows(scores), *rows({"2.jpg": 1.0}, MADE.replace("none", "all"))]),
         "both": write("both", two),
     }
     files["none"], files["folder"] = files["a"].with_name("none.jsonl"), files["a"].parent
@@ -200,8 +200,57 @@ def test_other_judges_and_methods_are_refused(write: Write) -> None:
     ):
         with pytest.raises(InputError, match=place):
             join_systems({name: files[name] for name in names}, **options)
-    assert len(join_systems({"x": files["some"], "y": files["some"]}).signatures) == 2
     assert join_systems({"x": files["both"], "y": files["both"]}, method="raw").rows == (2, 2)
+
+
+def test_signatures_are_compared_per_image(write: Write) -> None:
+    """Both files hold rows of two judges; what counts is who scored each image."""
+
+    def scored(name: str, big: int, images: int = 6) -> Path:
+        judges = ["big" if n < big else "small" for n in range(images)]
+        return write(name, [
+            row for n, judge in enumerate(judges)
+            for row in rows({f"{n}.jpg": 0.5 + 0.3 * (judge == "big")}, f"{MADE}|model:{judge}")
+        ])  # fmt: skip
+
+    a, b, same, more = scored("a", 2), scored("b", 4), scored("same", 4), scored("more", 4, 9)
+    with pytest.raises(InputError, match=r"on 2\.jpg a has model:small; b .*big \(2 of 6 "):
+        join_systems({"a": a, "b": b})
+    with pytest.raises(InputError, match="same and a"):
+        join_systems({"same": same, "b": b, "a": a})
+    found = join_systems({"b": b, "same": same, "more": more})
+    assert len(found.signatures) == 2
+    assert any("2 signatures" in line for line in explain_join(found))
+    alone = write("alone", [*rows({"5.jpg": 0.5}, f"{MADE}|model:small"), *rows({"x.jpg": 1.0})])
+    assert join_systems({"more": more, "alone": alone}).signatures == (f"{MADE}|model:small",)
+
+
+def test_failed_rows_are_named_in_the_verdict_or_counted(write: Write) -> None:
+    """The captioner that leaves the ten hardest of 60 images out wins on the others."""
+    rng = np.random.default_rng(0)
+    ours = 0.3 + 0.6 * np.sort(rng.random(60))
+    theirs = [None if n < 10 else min(1.0, x + 0.02 * rng.random()) for n, x in enumerate(ours)]
+    files = {
+        "a": write("a", rows({f"{n}.jpg": x for n, x in enumerate(ours.tolist())})),
+        "b": write("b", rows({f"{n}.jpg": x for n, x in enumerate(theirs)})),
+    }
+    (left_out,) = compare_systems(join_systems(files), resamples=999).pairs
+    assert left_out.adjusted < 0.05
+    assert left_out.verdict() == "b scores higher than a, leaving out 10 failed rows of b"
+    assert (left_out.failed_a, left_out.failed_b) == (0, 10)
+    found = join_systems(files, failed_as=0)
+    (counted,) = compare_systems(found, resamples=999).pairs
+    assert counted.difference == pytest.approx(np.mean(ours - [x or 0.0 for x in theirs]))
+    assert counted.verdict() == "a scores higher than b"
+    assert "rows without a score: b 10 (counted as 0)" in explain_join(found)
+    both = files | {"a": write("c", rows({"0.jpg": None, "11.jpg": 0.2, "12.jpg": 0.3}))}
+    (each,) = compare_systems(join_systems(both), resamples=99).pairs
+    assert "failed" not in each.verdict()
+    with pytest.raises(InputError, match="failed_as=nan"):
+        join_systems(files, failed_as=math.nan)
+    # a failed caption of an image with others is one of those that are averaged
+    mixed = write("mixed", [*rows({"x.jpg": 0.5}), *rows({"x.jpg": None}), *rows({"y.jpg": 1.0})])
+    assert join_systems({"m": mixed, "n": mixed}, failed_as=0.1).value[0].tolist() == [0.3, 1.0]
 
 
 def test_names_of_systems(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_two_captioners(files: list[Path], tmp_path: Path) -> None:
     assert lines[4].split()[:2] == ["A", "B"]
     assert lines[5].split()[:2] == ["short", "long"]
     assert "39 images compared, joined by image" in lines
-    assert "rows without a score: short 1 (1 image left out)" in lines
+    assert "leaving out 1 failed row of short (5 %)" in done.stdout
     assert "199 permutations that swap images" in done.stdout
     assert "model:fake" in lines[-1]
     assert (tmp_path / "two.png").stat().st_size > 10_000
@@ -55,7 +55,11 @@ def test_two_captioners(files: list[Path], tmp_path: Path) -> None:
     assert pair["verdict"] + " (5 %)" in lines
     assert told["files"][0] == {"name": "short", "rows": 40, "failed": 1, "images": 40}
     assert told["images"] == 39
-    assert told["joined_by"] == "image"
+    assert (told["joined_by"], told["failed_as"]) == ("image", None)
+    counted = ("compare", *files[:2], "--resamples", 199, "--failed-as", 0)
+    told = json.loads(call(*counted, "--json").stdout)
+    assert (told["images"], told["failed_as"], told["pairs"][0]["failed_a"]) == (40, 0, 0)
+    assert "rows without a score: short 1 (counted as 0)" in call(*counted).stdout
 
 
 def test_several_captioners(files: list[Path]) -> None:
@@ -132,6 +136,8 @@ def test_what_cannot_be_compared(files: list[Path], tmp_path: Path) -> None:
         ((*files, "--plot", tmp_path / "no" / "a.png"), "a.png"),
         ((*files, "--method", "raw"), "has discode"),
         ((run, "--by", "id"), "--by"),
+        ((run, "--failed-as", "0"), "--failed-as"),
+        ((*files[:2], "--failed-as", "nan"), "failed_as"),
         ((mixed, files[0]), "has rows without a method, discode"),
         ((files[0], files[2]), "model:other"),
     ):
@@ -141,6 +147,7 @@ def test_what_cannot_be_compared(files: list[Path], tmp_path: Path) -> None:
     refused(call("report", files[0], files[1], run, *page), "run logs")
     refused(call("report", *files[:2], "--store", run, *page), "--store")
     refused(call("report", run, "--method", "raw", *page), "--method")
+    refused(call("report", run, "--failed-as", 0, *page), "--failed-as")
     assert call("report", mixed, files[0], "--method", "discode", *page).returncode == 0
     refused(call("compare", *files[:2], "--format", "html"), "html")
     refused(call("compare", *files[:2], "--format", "csv", "--json"), "--format")

@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from pathlib import Path, PurePath
 
@@ -73,6 +74,7 @@ class JoinedScores:
         by: "image" or "id": what joined them.
         signatures: How the scores were made; nothing where the files do not say.
         items: The rows of each system, by image.
+        failed_as: The score of rows that failed; None where they are left out.
     """
 
     names: tuple[str, ...]
@@ -84,6 +86,7 @@ class JoinedScores:
     by: str
     signatures: tuple[str, ...]
     items: tuple[Mapping[str, Sequence[SystemRow]], ...] = ()
+    failed_as: float | None = None
 
     @property
     def shared(self) -> NDArray[np.bool_]:
@@ -107,14 +110,28 @@ class SystemDifference(Difference):
     """System ``a`` against ``b``, in points of the scale.
 
     ``p`` is the permutation test's; ``above``, ``below`` and ``standardised`` are what
-    :func:`~discode.stats.paired_effect` returns.
+    :func:`~discode.stats.paired_effect` returns. ``failed_a`` and ``failed_b`` count the rows that
+    failed and are left out.
     """
 
     above: float
     below: float
     standardised: float
+    failed_a: int = 0
+    failed_b: int = 0
 
     wins = "scores higher than"
+
+    def verdict(self) -> str:
+        """Return the conclusion in words, at 5 %, with a caveat where only one of the two failed.
+
+        A captioner that fails on hard images gains by their absence.
+        """
+        text = super().verdict()
+        if bool(self.failed_a) == bool(self.failed_b):
+            return text
+        failed = count_of(self.failed_a + self.failed_b, "failed row")
+        return f"{text}, leaving out {failed} of {self.a if self.failed_a else self.b}"
 
 
 @dataclass(frozen=True)
@@ -138,6 +155,7 @@ def join_systems(
     by: str | None = None,
     method: str | None = None,
     column: str = "score",
+    failed_as: float | None = None,
 ) -> JoinedScores:
     """Read score files, or folders of them, by system, and join them by image.
 
@@ -148,18 +166,21 @@ def join_systems(
             image, too, where a file names it.
         method: Of a file with several methods, the one to compare.
         column: The column with the scores.
+        failed_as: The score to give rows that failed, such as 0 for captions that are empty; if
+            None they are left out, which favours the system that fails on hard images.
 
-    Files that were made by different judges or methods are refused: the signatures must be equal.
-    So is the folder of a run that is not finished.
+    Files in which an image was scored by different judges or methods are refused: the signatures
+    of an image's rows must be equal. So is the folder of a run that is not finished.
     """
     if len(files) < 2:
         alone = ", ".join(map(str, files.values())) or "none"
         raise InputError(f"give the score files of two systems or more, not {alone}")
     lookup(dict.fromkeys(KEYS), by or "image", "key to join by")
+    if failed_as is not None and not math.isfinite(failed_as):
+        raise InputError(f"failed_as={failed_as} is not a score; give a number of the scale")
     whole = {name: _read_rows(Path(path), method, column) for name, path in files.items()}
     # What failed may lack a name and differ in its signature: no reason to join the others by id.
     scored = {name: [row for row in rows if not row.failed] for name, rows in whole.items()}
-    signatures = _check_signatures({name: rows or whole[name] for name, rows in scored.items()})
     key = _choose_key(scored, by)
     systems: dict[str, dict[str, list[SystemRow]]] = {}
     for name, rows in whole.items():
@@ -173,15 +194,16 @@ def join_systems(
             f"{name} begins with {next(iter(scores), None)!r}" for name, scores in systems.items()
         )
         raise InputError(f"no {key} is in all files: {firsts}; score the same images")
+    signatures = _check_signatures(systems)
     images = list(dict.fromkeys(image for scores in systems.values() for image in scores))
     return JoinedScores(
         tuple(systems), tuple(images),
-        np.array([[_mean(scores.get(image, ())) for image in images]
+        np.array([[_mean(scores.get(image, ()), failed_as) for image in images]
                   for scores in systems.values()]),
         np.array([[image in scores for image in images] for scores in systems.values()]),
         tuple(map(len, whole.values())),
         tuple(sum(row.failed for row in rows) for rows in whole.values()),
-        key, signatures, tuple(systems.values()),
+        key, signatures, tuple(systems.values()), failed_as,
     )  # fmt: skip
 
 
@@ -230,9 +252,10 @@ def _depth(name: str) -> int:
     return len(PurePath(name).parts)
 
 
-def _mean(rows: Sequence[SystemRow]) -> float:
+def _mean(rows: Sequence[SystemRow], failed_as: float | None) -> float:
     """Return the mean of the scores that are numbers; NaN without any."""
-    numbers = [row.score for row in rows if not row.failed]
+    scores = [failed_as if row.failed else row.score for row in rows]
+    numbers = [score for score in scores if score is not None]
     return math.fsum(numbers) / len(numbers) if numbers else math.nan
 
 
@@ -267,6 +290,7 @@ def compare_systems(
             SystemDifference(
                 names[i], names[j], interval.value, interval.low, interval.high, p, p,
                 *paired_effect(value[i], value[j]),
+                *((joined.failed[i], joined.failed[j]) if joined.failed_as is None else (0, 0)),
             )
         )  # fmt: skip
     means = dict(zip(names, drawn, strict=False))
@@ -313,29 +337,39 @@ def _read_rows(path: Path, method: str | None, column: str) -> list[SystemRow]:
     return rows[method]
 
 
-def _check_signatures(read: Mapping[str, Sequence[SystemRow]]) -> tuple[str, ...]:
-    """Return what the files say of how they were made; raise where they do not say the same."""
-    texts = {name: {row.signature for row in rows} for name, rows in read.items()}
-    first = next(iter(texts))
-    fields = {
+def _check_signatures(systems: Mapping[str, Mapping[str, Sequence[SystemRow]]]) -> tuple[str, ...]:
+    """Return the signatures of the scores; raise where an image was not scored alike."""
+    read = cache(Signature.read)
+    made = {
         name: {
-            field: None
-            for signature in sorted({Signature.read(text) for text in written}, key=str)
-            for field in ([f"{key}:{text}" for key, text in signature] or ["no signature"])
+            image: texts
+            for image, rows in images.items()
+            if (texts := {row.signature for row in rows if not row.failed})
         }
-        for name, written in texts.items()
+        for name, images in systems.items()
     }
-    for name, others in fields.items():
-        if set(others) != set(fields[first]):
-            only = [
-                ", ".join(field for field in here if field not in there) or "nothing else"
-                for here, there in ((fields[first], others), (others, fields[first]))
-            ]
+    for (a, ours), (b, theirs) in combinations(made.items(), 2):
+        shared = [image for image in ours if image in theirs]
+        unlike = [
+            image for image in shared
+            if ours[image] != theirs[image]
+            and set(map(read, ours[image])) != set(map(read, theirs[image]))
+        ]  # fmt: skip
+        if unlike:
+            fields = [
+                {field for text in texts for field in ([f"{k}:{v}" for k, v in read(text)]
+                                                       or ["no signature"])}
+                for texts in (ours[unlike[0]], theirs[unlike[0]])
+            ]  # fmt: skip
+            only = [", ".join(sorted(x - y)) or "nothing else" for x, y in (fields, fields[::-1])]
             raise InputError(
-                f"{first} and {name} were not scored alike: {first} has {only[0]}; {name} has "
-                f"{only[1]}; score both with the same judge, method and --by"
+                f"{a} and {b} were not scored alike: on {unlike[0]} {a} has {only[0]}; {b} has "
+                f"{only[1]} ({len(unlike)} of {count_of(len(shared), 'shared image')}); score both "
+                "with the same judge, method and --by"
             )
-    return tuple(sorted(filter(None, texts[first])))
+    everywhere = set.intersection(*map(set, made.values()))
+    first = next(iter(made.values()))
+    return tuple(sorted(filter(None, {text for image in everywhere for text in first[image]})))
 
 
 def _choose_key(read: Mapping[str, Sequence[SystemRow]], by: str | None) -> str:
@@ -386,7 +420,10 @@ def explain_join(joined: JoinedScores) -> list[str]:
         lines.append(f"left out: {lost} not in every file ({each})")
     if any(joined.failed):
         lost = count_of(int((everywhere & ~joined.shared).sum()), "image")
-        lines.append(f"rows without a score: {_counts(names, joined.failed)} ({lost} left out)")
+        how = f"{lost} left out; --failed-as VALUE counts them"
+        if joined.failed_as is not None:
+            how = f"counted as {joined.failed_as:g}"
+        lines.append(f"rows without a score: {_counts(names, joined.failed)} ({how})")
     counts = joined.present.sum(axis=1)
     if any(
         rows - failed > count
@@ -403,6 +440,9 @@ def explain_join(joined: JoinedScores) -> list[str]:
     ]
     if any(split):
         lines.append(f"captions judged by their sentences: {_counts(names, split)}")
+    if len(joined.signatures) > 1:
+        several = f"{len(joined.signatures)} signatures"
+        lines.append(f"the images have {several}, each image the same one in every file")
     if not joined.signatures:
         lines.append("the files have no signatures: nothing says that they were scored alike")
     return lines

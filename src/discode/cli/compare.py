@@ -33,6 +33,10 @@ from discode.paper.run_tables import MEASURE_SYMBOLS
 MethodOfFiles = Annotated[
     str | None, typer.Option("--method", "-m", help="Method, of score files with several.")
 ]
+FailedAs = Annotated[
+    float | None,
+    typer.Option(help="Score of failed rows in score files, such as 0; default: left out."),
+]
 
 
 def compare(
@@ -51,6 +55,7 @@ def compare(
     by: Annotated[
         str | None, typer.Option(help="Key that joins score files: image (default), or id.")
     ] = None,
+    failed_as: FailedAs = None,
     plot: Annotated[
         Path | None, typer.Option(help="Chart of score files: .png, .svg or .pdf.")
     ] = None,
@@ -82,7 +87,7 @@ def compare(
     if as_json and form != "text":
         raise InputError(f"give either --json or --format {form}, not both")
     if _is_run(Path(what[0])):
-        _refuse("score files", method=method, column=column, by=by, plot=plot)
+        refuse("score files", method=method, column=column, by=by, failed_as=failed_as, plot=plot)
         resamples = 1000 if resamples is None else resamples
         log = RunLog.load(Path(what[0]))
         swap = swap or "images"
@@ -98,11 +103,13 @@ def compare(
             f"many resamples of images; seed {seed}",
         )  # fmt: skip
     else:
-        _refuse("a run of discode bench run", measure=measure, swap=swap)
+        refuse("a run of discode bench run", measure=measure, swap=swap)
         if plot is not None:
             check_plot(plot)
             output.check_writable(plot)
-        joined = join_systems(label_systems(what), by=by, method=method, column=column or "score")
+        joined = join_systems(
+            label_systems(what), by=by, method=method, column=column or "score", failed_as=failed_as
+        )
         resamples = RESAMPLES if resamples is None else resamples
         _compare_files(joined, plot, resamples, seed, form, as_json)
 
@@ -125,10 +132,11 @@ def is_scores(path: Path) -> bool:
     return (file / MANIFEST).is_file() or (table and not _is_run(file))
 
 
-def _refuse(kind: str, **options: object) -> None:
+def refuse(kind: str, **options: object) -> None:
+    """Raise where one of the options, which are for ``kind`` only, was given."""
     for name, value in options.items():
         if value is not None:
-            raise InputError(f"--{name} goes with {kind}; leave it out here")
+            raise InputError(f"--{name.replace('_', '-')} is only for {kind}")
 
 
 def _compare_files(
@@ -147,6 +155,7 @@ def _compare_files(
                 for name, rows, failed, present in files
             ],
             joined_by=joined.by,
+            failed_as=joined.failed_as,
             signatures=joined.signatures,
             resamples=resamples,
             seed=seed,

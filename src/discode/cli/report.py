@@ -10,7 +10,7 @@ import typer
 from discode.bench.systems import RESAMPLES, join_systems, label_systems
 from discode.cli import output
 from discode.cli.bench import read_runs
-from discode.cli.compare import MethodOfFiles, is_scores
+from discode.cli.compare import FailedAs, MethodOfFiles, is_scores, refuse
 from discode.cli.output import store_beside
 from discode.errors import InputError
 
@@ -45,6 +45,7 @@ def report(
         float, typer.Option(help="Megabytes that images may take; greatest disagreements first.")
     ] = 12.0,
     method: MethodOfFiles = None,
+    failed_as: FailedAs = None,
     title: Annotated[str, typer.Option(help="Title of the page; default: the benchmarks.")] = "",
     resamples: Annotated[
         int | None,
@@ -62,8 +63,8 @@ def report(
     scored = [path for path in runs if is_scores(path)]
     if scored and (len(scored) < len(runs) or store):
         raise InputError("score files go with neither run logs nor --store; make a page of each")
-    if method is not None and not scored:
-        raise InputError("--method goes with score files; leave it out here")
+    if not scored:
+        refuse("score files", method=method, failed_as=failed_as)
     if resamples is None:
         resamples = RESAMPLES if scored else 1000
     for option, value, low in (("image-budget", image_budget, 0), ("resamples", resamples, 100)):
@@ -79,7 +80,7 @@ def report(
         "image_budget": round(image_budget * 2**20) if images else 0,
     }  # fmt: skip
     if scored:
-        joined = join_systems(label_systems([*map(str, runs)]), method=method)
+        joined = join_systems(label_systems([*map(str, runs)]), method=method, failed_as=failed_as)
         facts = write_captioners(out, joined, **options)
     else:
         logs = read_runs(runs)
