@@ -104,6 +104,25 @@ def test_only_a_number_or_an_image_id_is_a_number_in_file_names(tmp_path: Path) 
     assert image(image_id="007") == "frame_7.jpg"
 
 
+def test_empty_cells_are_not_filled(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(
+        "id,Image ID,file_name,caption,text\n"
+        ",7,,,a dog\n"
+        "a, ,b.jpg,a cat,\n"
+        ",,c.jpg, ,\n"
+        "\t,8,d.jpg,a bird,x\n"
+    )
+    assert read_pairs(path) == [
+        Pair("7", "a dog", (), "7"),
+        Pair("b.jpg", "a cat", (), "a"),
+        Pair("c.jpg", " ", (), "2"),  # fails when it is judged
+        Pair("d.jpg", "a bird", (), "8"),
+    ]
+    (tmp_path / "x_7.jpg").touch()
+    assert read_pairs(path, tmp_path)[0].image == str(tmp_path / "x_7.jpg")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "match"),
     [

@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any, Generic, TypeVar
 
@@ -351,7 +352,7 @@ def read_pairs(
         raise InputError(f"no such file: {path}")
     parser = PairParser(images)
     pairs = [
-        parser.parse(row, where, row_id(row, parser.columns(row, where), str(number)))
+        parser.parse(row, where, row_id(row, PairColumns.among(row, where), str(number)))
         for number, (where, row) in enumerate(read_rows(path, columns_without_header))
     ]
     if not pairs:
@@ -386,22 +387,33 @@ class PairColumns:
     """Whether the last image column is COCO's ``image_id``, which holds numbers."""
 
     @classmethod
-    def among(cls, names: Iterable[str]) -> PairColumns:
-        """Find them; two that differ in capitals only, or in nothing, are refused."""
-        by_plain_name: dict[str, str] = {}
-        for name in names:
-            plain = re.sub(r"[\s-]+", "_", str(name).strip().lower())
-            if plain in by_plain_name and plain in _KNOWN:
-                raise InputError(
-                    f"the columns {by_plain_name[plain]!r} and {name!r} mean the same; rename or "
-                    "remove one of them"
-                )
-            by_plain_name[plain] = name
-        kinds = (IMAGE_COLUMNS, CAPTION_COLUMNS, REFERENCE_COLUMNS, ID_COLUMNS)
-        image, caption, references, ids = (
-            tuple(by_plain_name[name] for name in kind if name in by_plain_name) for kind in kinds
-        )
-        return cls(image, caption, references, ids, "image_id" in by_plain_name)
+    def among(cls, names: Iterable[str], where: object = "") -> PairColumns:
+        """Find them; two that differ in capitals only, or in nothing, are refused.
+
+        ``where`` begins the message.
+        """
+        try:
+            return _columns_among(tuple(names))
+        except InputError as error:
+            raise InputError(f"{where}: {error}" if where else str(error)) from None
+
+
+@lru_cache(maxsize=64)  # the rows of a table mostly have the same
+def _columns_among(names: tuple[str, ...]) -> PairColumns:
+    by_plain_name: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"[\s-]+", "_", str(name).strip().lower())
+        if plain in by_plain_name and plain in _KNOWN:
+            raise InputError(
+                f"the columns {by_plain_name[plain]!r} and {name!r} mean the same; rename or "
+                "remove one of them"
+            )
+        by_plain_name[plain] = name
+    kinds = (IMAGE_COLUMNS, CAPTION_COLUMNS, REFERENCE_COLUMNS, ID_COLUMNS)
+    image, caption, references, ids = (
+        tuple(by_plain_name[name] for name in kind if name in by_plain_name) for kind in kinds
+    )
+    return PairColumns(image, caption, references, ids, "image_id" in by_plain_name)
 
 
 _KNOWN = {*IMAGE_COLUMNS, *CAPTION_COLUMNS, *REFERENCE_COLUMNS, *ID_COLUMNS}
@@ -429,28 +441,17 @@ class PairParser:
         self._root = "" if images is None else os.path.join(os.path.abspath(images), "")  # noqa: PTH100, PTH118
         self._numbers: dict[str, list[Path]] | None = None
         self._last: tuple[Any, bool, str] = (None, False, "")
-        self._columns: tuple[tuple[str, ...], PairColumns] = ((), PairColumns.among(()))
-
-    def columns(self, row: Mapping[str, Any], where: str) -> PairColumns:
-        """Return which fields of a row hold what."""
-        names = tuple(row)
-        if names != self._columns[0]:  # rows of a table mostly have the same
-            try:
-                self._columns = names, PairColumns.among(names)
-            except InputError as error:
-                raise InputError(f"{where}: {error}") from None
-        return self._columns[1]
 
     def parse(self, row: Mapping[str, Any], where: str, name: str) -> Pair:
         """Return the pair of a row, or raise with what it lacks; ``name`` is its id."""
-        columns = self.columns(row, where)
+        columns = PairColumns.among(row, where)
         image = _field(row, columns.image, IMAGE_COLUMNS, where)
         if not isinstance(image, str) and isinstance(image, Mapping):
             # As `datasets` writes images: {"bytes": ..., "path": ...}
             image = next((image[k] for k in ("bytes", "path") if image.get(k) is not None), "")
         references = reference_list(first_filled(row, columns.references), where)
         if not isinstance(image, bytes):
-            by_id = columns.numbered and first_filled(row, columns.image[:-1]) is None
+            by_id = columns.numbered and not is_filled(first_filled(row, columns.image[:-1]))
             image = self._path(image, where, by_id)
         caption = _field(row, columns.caption, CAPTION_COLUMNS, where)
         return pair_from(image, caption, references, where=where, name=name)
@@ -504,18 +505,25 @@ class PairParser:
 def row_id(row: Mapping[str, Any], columns: PairColumns, number: str, prefix: str = "") -> str:
     """Return the id of a row: its own, else its COCO number after ``prefix``, else ``number``."""
     id_cell = first_filled(row, columns.id)
-    if id_cell is not None:
+    if is_filled(id_cell):
         return str(id_cell)
-    coco = row.get("image_id")
-    return number if coco is None else f"{prefix}{coco}"
+    coco = row.get(columns.image[-1]) if columns.numbered else None
+    return f"{prefix}{coco}" if is_filled(coco) else number
+
+
+def is_filled(cell: Any) -> bool:
+    """Whether a cell of a table holds anything; a blank cell of CSV is an empty text.
+
+    >>> is_filled(0), is_filled(" "), is_filled(None)
+    (True, False, False)
+    """
+    return bool(cell.strip()) if isinstance(cell, str) else not is_missing(cell)
 
 
 def first_filled(row: Mapping[str, Any], names: Iterable[str]) -> Any:
-    """Return the first of some fields of a row that is there and not None; else None."""
-    for name in names:
-        if (value := row.get(name)) is not None:
-            return value
-    return None
+    """Return the first of some fields of a row that is filled; else the first that is not None."""
+    cells = [cell for name in names if (cell := row.get(name)) is not None]
+    return next(filter(is_filled, cells), cells[0] if cells else None)
 
 
 def image_name(row: Mapping[str, Any], columns: PairColumns) -> str | None:
@@ -525,6 +533,8 @@ def image_name(row: Mapping[str, Any], columns: PairColumns) -> str | None:
         return image
     if isinstance(image, Mapping):
         image = image.get("path")
+    if isinstance(image, float) and image.is_integer():
+        image = int(image)  # a column of numbers with gaps
     return None if image is None or isinstance(image, bytes | InputError) else str(image)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from discode.errors import InputError, lookup, require
-from discode.pairs import Pair, PairParser, is_missing, pair_from
+from discode.pairs import Pair, PairColumns, PairParser, is_missing, pair_from
 from discode.scores import SENTENCE_COLUMNS, Metric, Scores
 
 MAP_COLUMNS = ("score", "raw", "error", "signature")
@@ -154,7 +154,7 @@ class RowScorer:
         references = None if self.references is None else columns[self.references]
         return score_columns(
             self.metric, columns[self.image], columns[self.caption], references, self.images,
-            numbered=self.image == "image_id",
+            numbered=PairColumns.among([self.image]).numbered,
         )  # fmt: skip
 
     def _check(self, table: Any, new: Any) -> None:

@@ -70,6 +70,16 @@ def test_files_are_joined_by_image(write: Write) -> None:
     assert (done.images, done.left_out) == (2, 3)
 
 
+@pytest.mark.parametrize("column", ["image_id", "Image ID", "file_name"])
+def test_images_are_found_under_every_name_of_their_column(write: Write, column: str) -> None:
+    """The ids are row numbers, and the second file has other rows."""
+    a = write("a", [{"id": i, column: i, "score": i / 10} for i in range(5)])
+    b = write("b", [{"id": i, column: float(4 - i), "score": (4 - i) / 10} for i in range(5)])
+    found = join_systems({"a": a, "b": b})
+    assert found.by == "image"
+    assert np.array_equal(*found.value)
+
+
 def test_captions_of_an_image_count_once(write: Write) -> None:
     many = [row for score in (0.2, None, 0.6) for row in rows({"x.jpg": score})]
     a = write("a", [*many, *rows({"y.jpg": 0.5})])

@@ -23,7 +23,7 @@ from discode.bulk.chunks import Shard
 from discode.bulk.folder import check_finished
 from discode.errors import InputError, count_of, lookup
 from discode.metrics.scorefile import read_scores
-from discode.pairs import ImageIndex
+from discode.pairs import ImageIndex, PairColumns, first_filled, image_name, is_filled
 from discode.signature import Signature
 from discode.stats import (
     MeansPlan,
@@ -318,8 +318,10 @@ def _read_rows(path: Path, method: str | None, column: str) -> list[SystemRow]:
         raise InputError(f"no such file of scores: {path}")
     rows: dict[str, list[SystemRow]] = {}
     for file in files:
-        for _, row, score in read_scores(file, column):
-            keys = {key: str(row[key]) for key in KEYS if row.get(key) not in (None, "")}
+        for where, row, score in read_scores(file, column):
+            columns = PairColumns.among(row, where)
+            cells = {"image": image_name(row, columns), "id": first_filled(row, columns.id)}
+            keys = {key: str(cell) for key, cell in cells.items() if is_filled(cell)}
             row_method = str(row.get("method") or "")
             rows.setdefault(row_method, []).append(
                 SystemRow(

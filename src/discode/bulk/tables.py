@@ -73,7 +73,7 @@ def make_chunk(
         try:
             if isinstance(row.fields, InputError):
                 raise row.fields
-            columns = parser.columns(row.fields, row.where)
+            columns = PairColumns.among(row.fields, row.where)
             name = row_id(row.fields, columns, name, prefix)
             image = image_name(row.fields, columns)
             caption = first_filled(row.fields, columns.caption)
@@ -134,10 +134,7 @@ def _weight(value: Any) -> int:
 
 def check_columns(path: Path, names: Sequence[str]) -> PairColumns:
     """Return which columns of a table hold what; raise where it has no image or no caption."""
-    try:
-        roles = PairColumns.among(names)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+    roles = PairColumns.among(names, path)
     for columns, allowed in ((roles.image, IMAGE_COLUMNS), (roles.caption, CAPTION_COLUMNS)):
         if not columns:
             raise InputError(f"{path} {lacking(allowed, names, 'column ')}")
