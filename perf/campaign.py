@@ -391,8 +391,8 @@ def main() -> None:
         for kind, count in CAST.items():
             role = "reviser" if kind == "reviser" else "comparer"
             table = folder / f"{kind}.people.csv"
-            names = [word for i in range(count) for word in ("--name", f"{kind} {i + 1}")]
-            discode("people", url, "--role", role, *names, "-o", table)
+            names = [f"{kind} {i + 1}" for i in range(count)]
+            discode("people", "invite", url, *names, "--role", role, "-o", table)
             with table.open(newline="") as file:
                 people += [(int(row["person"]), kind, row["token"]) for row in csv.DictReader(file)]
         proxied = not args.direct and bool(shutil.which("nginx", path="/usr/sbin:/usr/bin:/bin"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import secrets
 from collections.abc import Sequence
@@ -71,6 +70,7 @@ def invite(
 ) -> list[Invitation]:
     """Add people; their tokens are in the invitations returned and nowhere else.
 
+    A name "" becomes "person N", with the number by which the person is known everywhere.
     With ``days``, an invitation can be used for that long. A browser that has joined stays joined.
     """
     lookup(ROLES, role, "role")
@@ -79,26 +79,25 @@ def invite(
     for name in names:
         token = secrets.token_urlsafe(24)
         row = Person(
-            name=check_label(name, "a person's name"), role=role, token_hash=hash_token(token),
-            token_expires=expires, created=now,
+            name=name and check_label(name, "a person's name"), role=role,
+            token_hash=hash_token(token), token_expires=expires, created=now,
         )  # fmt: skip
         session.add(row)
         session.flush()
+        row.name = name or f"person {row.id}"
         log_event(session, "invited", now, person=row.id, detail=role)
-        invitations.append(Invitation(row.id, name, role, token))
+        invitations.append(Invitation(row.id, row.name, role, token))
     return invitations
 
 
-def new_names(session: Session, names: Sequence[str], role: str = "", count: int = 0) -> list[str]:
-    """Return names, and so many more of a role ("comparer 1", ...), all of which are new.
+def new_names(session: Session, names: Sequence[str], count: int = 0) -> list[str]:
+    """Return names, all of which are new, and "" for each of ``count`` people without a name.
 
     Two people with one name could not be told apart.
     """
     known = dict(session.execute(select(Person.name, Person.id)).all())
-    free = (f"{role} {number}" for number in itertools.count(1))
     if count < 0 or not (names or count):
-        raise InputError(f"{count} people by number and no name; give names, or how many people")
-    names = [*names, *itertools.islice((name for name in free if name not in known), count)]
+        raise InputError(f"{len(names)} names and a count of {count}; give names, or a count")
     for name in names:
         if name in known:
             raise InputError(
@@ -107,7 +106,18 @@ def new_names(session: Session, names: Sequence[str], role: str = "", count: int
             )
         if names.count(name) > 1:
             raise InputError(f"{name!r} is given twice; give each person a different name")
-    return names
+    return [*names, *[""] * count]
+
+
+def find_person(db: Database, who: str) -> Person:
+    """Return a person by number or name."""
+    with db.read() as session:
+        everyone = session.scalars(select(Person)).all()
+    found = [person for person in everyone if who in (str(person.id), person.name)]
+    if len(found) != 1:
+        what = "several people are" if found else "no person is"
+        raise InputError(f"{what} called {who!r}; see discode mceval people list")
+    return found[0]
 
 
 def hash_token(token: str) -> str:

@@ -86,8 +86,8 @@ def find_doubts(session: Session) -> list[Stall]:
                 f"{100 * left.value:.0f} % of {row.compared} comparisons, and sides are drawn"
             )
             cure = (
-                "look at their answers; discode mceval people --careless "
-                f"{row.person} returns them to the queue"
+                "look at their answers; discode mceval people mark-careless "
+                f"DATABASE {row.person} returns them to the queue"
             )
             doubts.append(Stall(what, cure))
     return doubts
@@ -143,7 +143,7 @@ def _people(session: Session, rules: Rules) -> Iterator[Stall]:
             f"somebody else revises its caption{look}"
         )
     if what:
-        yield Stall(what, f"invite more with discode mceval people --role {role}")
+        yield Stall(what, f"invite more with discode mceval people invite --role {role}")
 
 
 def _open_tasks(session: Session) -> Iterator[Stall]:
@@ -160,7 +160,7 @@ def _open_tasks(session: Session) -> Iterator[Stall]:
             yield Stall(
                 f"{stuck} open {verb} cannot be assigned: everybody who is active has worked on "
                 "these images already, or passed on them",
-                f"invite somebody new with discode mceval people --role {role}",
+                f"invite new people with discode mceval people invite --role {role}",
             )
 
 
@@ -215,5 +215,5 @@ def _silence(session: Session, now: float) -> Iterator[Stall]:
     if last is not None and now - last >= SILENT_SECONDS and session.scalar(ready) is not None:
         yield Stall(
             f"the last answer came {(now - last) / 86400:.1f} days ago, and there are tasks",
-            "remind people; a lost link is replaced by discode mceval people --reissue NUMBER",
+            "remind people; a lost link is replaced by discode mceval people reissue",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import random
 import re
 import subprocess
@@ -21,7 +22,7 @@ from mceval.intake import DomainSource, add_images
 from mceval.people import person_by_token
 from mceval.rules import Rules
 from mceval.tables import Base
-from tests.helpers.campaigns import work_all
+from tests.helpers.campaigns import some, work_all
 from tests.helpers.chat_servers import serving
 from tests.helpers.command_line import call, refused
 from tests.helpers.images import caption_files, image_folders
@@ -69,11 +70,11 @@ def begun(tmp_path: Path) -> Path:
 
 
 def test_from_folders_to_a_dataset(begun: Path, tmp_path: Path) -> None:
-    out = fine(run("people", begun, "--role", "comparer", "--name", "Ada", "--count", 3))
+    out = fine(run("people", "invite", begun, "Ada", "--role", "comparer", "--count", 3))
     rows = [line.split("\t") for line in out.splitlines()]
-    assert [row[1] for row in rows] == ["Ada", "comparer 1", "comparer 2", "comparer 3"]
+    assert [row[1] for row in rows] == ["Ada", "person 2", "person 3", "person 4"]
     tokens = tmp_path / "tokens.csv"
-    fine(run("people", begun, "--role", "reviser", "--count", 1, "-o", tokens))
+    fine(run("people", "invite", begun, "--role", "reviser", "--count", 1, "-o", tokens))
     assert tokens.stat().st_mode & 0o077 == 0, "tokens are nobody else's"
     assert b"\r" not in tokens.read_bytes()  # cut would keep it in the token
     (row,) = csv.DictReader(tokens.read_text().splitlines())
@@ -88,7 +89,7 @@ def test_from_folders_to_a_dataset(begun: Path, tmp_path: Path) -> None:
     out = fine(run("status", begun))
     assert [line.split()[0] for line in out.splitlines()[2:5]] == ["real", "sketch", "all"]
     assert "5 people" in out
-    assert "Ada" in fine(run("people", begun))
+    assert "Ada" in fine(run("people", "list", begun))
 
     assert "4 tasks" in fine(run("study", begun, "--images", 4))
     refused(run("study", begun))
@@ -96,7 +97,7 @@ def test_from_folders_to_a_dataset(begun: Path, tmp_path: Path) -> None:
     assert "answers in" in fine(run("backup", begun, saved))
     assert [line.split()[0] for line in fine(run("status", saved)).splitlines()[2:5]]
     refused(run("backup", begun, saved), saved)
-    fine(run("people", begun, "--role", "study", "--count", 1))
+    fine(run("people", "invite", begun, "--role", "study", "--count", 1))
     with open_database(str(begun)) as db:
         work_all(db, [6], random.Random(0))
     assert "4 judgments of 4 images" in fine(run("study", begun))
@@ -105,14 +106,14 @@ def test_from_folders_to_a_dataset(begun: Path, tmp_path: Path) -> None:
     assert "5 images (3 real, 2 sketch)" in out
     assert "discode bench run --benchmark mceval" in out
     refused(run("export", begun, tmp_path / "out"), tmp_path / "out")
-    assert "returned to the queue" in fine(run("people", begun, "--careless", 1))
-    fine(run("people", begun, "--reinstate", 1))
-    assert "are withdrawn" in fine(run("people", begun, "--erase", 2))
+    assert "returned to the queue" in fine(run("people", "mark-careless", begun, 1))
+    fine(run("people", "reinstate", begun, 1))
+    assert "are withdrawn" in fine(run("people", "erase", begun, 2))
 
 
 def test_what_is_missing_or_left_out_is_said(begun: Path, tmp_path: Path) -> None:
     """A lowered quota, an unfinished campaign, images that were moved."""
-    fine(run("people", begun, "--role", "both", "--count", 5))
+    fine(run("people", "invite", begun, "--role", "both", "--count", 5))
     with open_database(str(begun)) as db:
         work_all(db, [1, 2, 3, 4, 5], random.Random(0))
     done = run("images", begun, "--domain", f"real:1={tmp_path / 'real'}")
@@ -166,6 +167,7 @@ def test_by_a_crowd(begun: Path, tmp_path: Path) -> None:
     assert "5 images" in fine(run("export", begun, tmp_path / "out", "--images", "hashes"))
     refused(run("import", begun, results, "-o", results), results)
     refused(run("import", begun, tmp_path / "none.csv"), "none.csv")
+    refused(run("import", begun, results, "-o", tmp_path / "no" / "x.csv"), tmp_path / "no")
 
 
 def test_a_platforms_pages_by_the_papers_protocol(tmp_path: Path) -> None:
@@ -200,32 +202,56 @@ def test_a_model_writes(tmp_path: Path) -> None:
 
 
 def test_names_and_links(begun: Path, tmp_path: Path) -> None:
-    """Numbers go on, names are unique, links are whole, and a name is no formula."""
-    names = [
-        [line.split("\t")[1] for line in
-         fine(run("people", begun, "--role", "comparer", "--count", 2)).splitlines()]
-        for _ in range(2)
-    ]  # fmt: skip
-    assert names == [["comparer 1", "comparer 2"], ["comparer 3", "comparer 4"]]
-    ada = ("people", begun, "--role", "comparer", "--name", "Ada")
-    fine(run(*ada))
-    refused(run(*ada), "Ada", "person 5")
-    refused(run(*ada[:-1], "Bob", "--name", "Bob"), "Bob")
-    refused(run(*ada[:-1], "B\u202eob"), "U+202E")
-    refused(run(*ada[:-1], "B\nob"), "B\\nob")
+    """Names are unique, links are whole, a name is no formula; without one, it is the number."""
+    out = [
+        fine(run("people", "invite", begun, "--role", "comparer", "--count", 2)) for _ in range(2)
+    ]
+    names = [line.split("\t")[:2] for line in "".join(out).splitlines()]
+    assert names == [[str(i), f"person {i}"] for i in (1, 2, 3, 4)]
+
+    def asked(*names: str) -> tuple[object, ...]:
+        return ("people", "invite", begun, *names, "--role", "comparer")
+
+    fine(run(*asked("Ada")))
+    refused(run(*asked("Ada")), "Ada", "person 5")
+    refused(run(*asked("Bob", "Bob")), "Bob")
+    refused(run(*asked("B\u202eob")), "U+202E")
+    refused(run(*asked("B\nob")), "B\\nob")
     tokens = tmp_path / "tokens.csv"
-    fine(run(*ada[:-1], "=1+1", "-o", tokens, "--public-url", "https://captions.example.org/"))
+    fine(run(*asked("=1+1"), "-o", tokens, "--public-url", "https://captions.example.org/"))
     (row,) = csv.DictReader(tokens.read_text().splitlines())
     assert row["name"] == "'=1+1"
     assert row["link"] == f"https://captions.example.org/join/{row['token']}"
-    out = fine(run(*ada[:-1], "Eve", "--public-url", "https://captions.example.org"))
+    out = fine(run(*asked("Eve"), "--public-url", "https://captions.example.org"))
     assert out.split("\t")[-1].startswith("https://captions.example.org/join/")
+    assert fine(run("people", "revoke", begun, "Eve")).startswith("Eve ")
+    refused(run("people", "reissue", begun, 7), "person 7")
+    refused(run("people", "revoke", begun, "Mallory"), "Mallory")
+
+
+def test_no_token_is_lost(begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where tokens cannot be written, no one is invited; if it shows too late, they are printed."""
+    asked = ("people", "invite", begun, "Ada", "--role", "comparer", "-o")
+    for path in (tmp_path / "none" / "x.csv", tmp_path):
+        refused(run(*asked, path), path)
+        assert "Ada" not in fine(run("people", "list", begun))
+
+    def full(file: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mceval.cli.people.csv_writer", full)
+    done = run(*asked, tmp_path / "x.csv")
+    assert done.returncode == 2
+    number, name, _, token = done.stdout.strip().split("\t")
+    with open_database(str(begun)) as db:
+        assert some(person_by_token(db, token, 0.0)).id == int(number)
+    assert name == "Ada"
 
 
 def test_plan_from_a_campaign(begun: Path) -> None:
     refused(run("plan", "--from", begun), "--compare-seconds")
-    fine(run("people", begun, "--role", "comparer", "--count", 3))
-    fine(run("people", begun, "--role", "reviser", "--count", 1))
+    fine(run("people", "invite", begun, "--role", "comparer", "--count", 3))
+    fine(run("people", "invite", begun, "--role", "reviser", "--count", 1))
     with open_database(str(begun)) as db:
         work_all(db, [1, 2, 3, 4], random.Random(0))
     out = fine(run("plan", "--from", begun, "--rounds", 2))
@@ -243,10 +269,10 @@ def test_status_says_what_stalls(begun: Path, tmp_path: Path) -> None:
     out = fine(run("status", begun))
     assert re.search(r"stalled: .*\n  cure: .*--role comparer", out)
     assert "pay" not in out, "none was promised"
-    fine(run("people", begun, "--role", "comparer", "--count", 3))
-    fine(run("people", begun, "--role", "reviser", "--count", 1))
+    fine(run("people", "invite", begun, "--role", "comparer", "--count", 3))
+    fine(run("people", "invite", begun, "--role", "reviser", "--count", 1))
     assert "stalled" not in fine(run("status", begun))
-    assert "pay" not in fine(run("people", begun))
+    assert "pay" not in fine(run("people", "list", begun))
     with open_database(str(begun)) as db:
         work_all(db, [1, 2, 3, 4], random.Random(0))
     assert "stalled" not in fine(run("status", begun))
@@ -263,16 +289,16 @@ def test_status_says_what_stalls(begun: Path, tmp_path: Path) -> None:
 
 
 def test_images_and_people_by_hand(begun: Path, tmp_path: Path) -> None:
-    (ada,) = fine(run("people", begun, "--role", "admin", "--name", "Ada")).splitlines()
+    (ada,) = fine(run("people", "invite", begun, "Ada", "--role", "admin")).splitlines()
     old = ada.split("\t")[3]
-    (ada,) = fine(run("people", begun, "--reissue", 1, "--days", 3)).splitlines()
+    (ada,) = fine(run("people", "reissue", begun, 1, "--days", 3)).splitlines()
     new = ada.split("\t")[3]
     with open_database(str(begun)) as db:
         assert person_by_token(db, old, 0.0) is None
         assert person_by_token(db, new, 0.0) is not None
-    assert "no longer work" in fine(run("people", begun, "--revoke", 1, "--reason", "moved"))
-    refused(run("people", begun, "--reissue", 1), "person 1")
-    refused(run("people", begun, "--role", "admin", "--name", "x", "--days", 0), "days=0")
+    assert "no longer work" in fine(run("people", "revoke", begun, 1, "--reason", "moved"))
+    refused(run("people", "reissue", begun, 1), "person 1")
+    refused(run("people", "invite", begun, "x", "--role", "admin", "--days", 0), "days=0")
     fine(run("images", begun, "--take-down", 1, "--reason", "private"))
     assert "taken down: private" in fine(run("images", begun))
     fine(run("images", begun, "--restore", 1))
@@ -364,11 +390,11 @@ def test_a_failed_start_on_a_server_leaves_nothing(postgres_url: str, tmp_path: 
         ("candidates DB --writer w1", "--file"),
         ("candidates DB --writer w1 --file W1 -M timeout=5", "--model"),
         ("candidates DB --writer w9 --file W1", "w9"),
-        ("people DB --role boss --count 1", "boss"),
-        ("people DB --count 1", "role"),
-        ("people DB --role comparer --count -3", "-3"),
-        ("people DB --role admin", "name"),
-        ("people DB --erase 99", "99"),
+        ("people invite DB --role boss --count 1", "boss"),
+        ("people invite DB --count 1", "role"),
+        ("people invite DB --role comparer --count -3", "-3"),
+        ("people invite DB --role admin", "name"),
+        ("people erase DB 99", "99"),
         ("study DB --images 5", "5 images"),
         ("export DB X", "status"),
         ("annotate DB --port 70000", "70000"),

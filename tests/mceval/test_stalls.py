@@ -26,7 +26,7 @@ def test_three_people_of_role_both_on_everything(db: Database) -> None:
     fill(db, Rules(), {"a": (3, 3)})
     people = [one.person for one in invite(db, ["x", "y", "z"], "both", 0.0)]
     (few,) = stalls(db)
-    assert few.cure.endswith("people --role reviser")
+    assert few.cure.endswith("people invite --role reviser")
     work_all(db, people, random.Random(0))
     again, *stuck = stalls(db)
     assert again == few
@@ -37,10 +37,10 @@ def test_three_people_of_role_both_on_everything(db: Database) -> None:
 
 def test_roles_that_are_missing(sqlite: Database) -> None:
     fill(sqlite, Rules(), {"a": (2, 2)})
-    assert stalls(sqlite)[0].cure.endswith("people --role comparer")
+    assert stalls(sqlite)[0].cure.endswith("people invite --role comparer")
     invite_people(sqlite, 3, 0)
     few, stuck = stalls(sqlite)
-    assert few.cure.endswith("people --role reviser")
+    assert few.cure.endswith("people invite --role reviser")
     assert stuck.what.startswith("2 open revisions")
     people = invite_people(sqlite, 0, 1)
     assert stalls(sqlite) == []
@@ -105,4 +105,4 @@ def test_somebody_who_always_says_left(sqlite: Database) -> None:
             assert doubts == []  # ten heads in a row happen to somebody among 500
     (doubt,) = doubts
     assert doubt.what.startswith(f"c1 (person {lazy}) chose the left caption in 100 % of 30")
-    assert f"--careless {lazy} " in doubt.cure
+    assert f"mark-careless DATABASE {lazy} " in doubt.cure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from mceval.cli import annotate, preparing, results, running
+from mceval.cli import annotate, people, preparing, results, running
 
 app = typer.Typer(
     help="Build a benchmark of human preferences.", no_args_is_help=True, add_completion=False
@@ -13,7 +13,7 @@ app = typer.Typer(
 app.command("plan")(preparing.plan)
 app.command("init")(preparing.init)
 app.command("candidates")(preparing.candidates)
-app.command("people")(running.people)
+app.add_typer(people.app, name="people")
 app.command("images")(running.images)
 app.command("annotate")(annotate.annotate)
 app.command("tasks")(running.tasks)

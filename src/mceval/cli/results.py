@@ -39,7 +39,7 @@ def study(
 
         if images is not None:
             slots = begin_user_study(db, images, time.time(), people=people)
-            echo(f"{slots} tasks for people of the role study (discode mceval people)")
+            echo(f"{slots} tasks; next: discode mceval people invite --role study")
             return
         with db.read() as session:
             result = user_study_result(session)

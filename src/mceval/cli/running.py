@@ -1,4 +1,4 @@
-"""Verbs while people work: people, images, tasks of a crowd platform, and how far it is."""
+"""Verbs while people work: images, tasks of a crowd platform, and how far it is."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 from rich.markup import escape
 from typer import Argument, Option
 
-from discode.cli.output import echo, note, stdout
+from discode.cli.output import check_writable, echo, note, stdout
 from discode.errors import InputError
-from discode.files import csv_cell, csv_writer, replacing
 from mceval.cli.common import (
     DatabaseArgument,
     interval_cell,
     make_table,
     number_cell,
     open_campaign,
-    read_public_url,
 )
 from mceval.cli.preparing import add_gold_questions, read_domain
 
@@ -28,106 +26,6 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from mceval.database import Database
-    from mceval.people import Invitation
-
-
-def people(
-    database: DatabaseArgument,
-    role: Annotated[
-        str | None, Option(help="Role to invite for: reviser, comparer, both, study or admin.")
-    ] = None,
-    name: Annotated[
-        list[str] | None, Option(metavar="NAME", help="A person's name; repeat.")
-    ] = None,
-    count: Annotated[int, Option(help="People to invite by number instead of name.")] = 0,
-    output: Annotated[
-        Path | None, Option("--output", "-o", help="File of the tokens, CSV.")
-    ] = None,
-    days: Annotated[float | None, Option(help="Days that an invitation can be used.")] = None,
-    reissue: Annotated[int | None, Option(help="Person who gets a new invitation.")] = None,
-    careless: Annotated[int | None, Option(help="Person whose work goes back.")] = None,
-    reinstate: Annotated[int | None, Option(help="Person who may work again.")] = None,
-    revoke: Annotated[int | None, Option(help="Person whose part ends at once.")] = None,
-    erase: Annotated[
-        int | None, Option(help="Person whose answers are withdrawn, name and words erased.")
-    ] = None,
-    reason: Annotated[str, Option(help="Reason to --careless or --revoke.")] = "by an organiser",
-    public_url: Annotated[str | None, Option(help="Address that people use, for links.")] = None,
-) -> None:
-    """Invite people, or list them; a token is shown once and cannot be recovered."""
-    where = read_public_url(public_url) if public_url is not None else None
-    with open_campaign(database) as db:
-        from mceval import people as members
-
-        now = time.time()
-        if careless is not None:
-            voided = members.mark_careless(db, careless, reason, now)
-            echo(f"{voided} answers of person {careless} are returned to the queue")
-        elif reinstate is not None:
-            members.reinstate(db, reinstate, now)
-            echo(f"person {reinstate} may work again")
-        elif revoke is not None:
-            members.revoke(db, revoke, reason, now)
-            echo(f"person {revoke} is out: their link and browsers no longer work")
-        elif erase is not None:
-            withdrawn = members.erase(db, erase, now)
-            echo(f"{withdrawn} answers of person {erase} are withdrawn and asked for again; name "
-                 "and texts are erased, but not in backups and exported datasets")  # fmt: skip
-        elif reissue is not None:
-            _hand_out([members.reissue(db, reissue, now, days=days)], output, where)
-        elif role is not None or name or count:
-            with db.read() as session:
-                names = members.new_names(session, name or [], role or "", count)
-            _hand_out(members.invite(db, names, role or "", now, days=days), output, where)
-        else:
-            _list_people(db)
-
-
-def _list_people(db: Database) -> None:
-    from mceval.database import settings_of
-    from mceval.report import person_rows
-
-    with db.read() as session:
-        rows = person_rows(session)
-        paid = settings_of(session).pay_per_hour > 0
-    cells = [
-        {
-            "person": str(row.id), "name": escape(row.name), "role": row.role, "state": row.state,
-            "answers": str(row.answers), "void": str(row.void), "hours": f"{row.hours:.2f}",
-            "pay": f"{row.pay:.2f}", "s": number_cell(row.median_seconds, 1),
-            "gold": f"{row.right}/{row.gold}", "quick": str(row.quick),
-            "agreed": f"{row.agreed}/{row.shared}",
-        }
-        for row in rows
-    ]  # fmt: skip
-    # What nobody has is not shown: the table fits a terminal of 80 columns.
-    empty = {name for name in ("void", "gold", "quick") if not any(getattr(r, name) for r in rows)}
-    columns = ("person", "name", "role", "state", "answers", "void", "hours", "pay", "s", "gold",
-               "quick", "agreed")  # fmt: skip
-    shown = [name for name in columns if name not in empty and (paid or name != "pay")]
-    table = make_table(*shown, left=4)
-    for row in cells:
-        table.add_row(*(row[name] for name in shown))
-    stdout.print(table)
-
-
-def _hand_out(invitations: Sequence[Invitation], output: Path | None, where: str | None) -> None:
-    """Print invitations, or write them to a table; with an address, a link for each."""
-    rows = [
-        [str(row.person), csv_cell(row.name) if output else row.name, row.role, row.token,
-         *([f"{where}/join/{row.token}"] if where else [])]
-        for row in invitations
-    ]  # fmt: skip
-    if output is None:
-        for row in rows:
-            echo("\t".join(row))
-        return
-    with replacing(output) as temp, temp.open("w", encoding="utf-8", newline="") as file:
-        writer = csv_writer(file)
-        writer.writerow(["person", "name", "role", "token", *(["link"] if where else [])])
-        writer.writerows(rows)
-    output.chmod(0o600)
-    echo(f"{len(invitations)} tokens in {output}")
 
 
 def tasks(
@@ -181,6 +79,7 @@ def import_answers(
     output = output or results.with_name(f"{results.stem}.decided.csv")
     if output.resolve() == results.resolve():
         raise InputError(f"--output {output} is also read from; give another file")
+    check_writable(output)
     with open_campaign(database) as db:
         from mceval import crowd_import
 
