@@ -162,19 +162,21 @@ def write_tasks(
         from mceval.web.crowd_page import CrowdPages
 
         pages = CrowdPages(instructions, skips=skips)
-        pages.question(max(tasks, key=_length))  # one that is too large shows before any file
+        # A page that is too large or a reward of nothing shows before any file.
+        pages.question(max(tasks, key=_length))
+        parameters = {task.kind: hit_parameters(task.kind, pay_per_hour) for task in tasks}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.txt").write_text(_readme(tasks, form), encoding="utf-8")
     if form == "csv":
         _write_csv(folder / "tasks.csv", tasks, escape=False)
         return
-    for kind in sorted({task.kind for task in tasks}):
+    for kind in sorted(parameters):
         # The website puts a column's text into the page as it is: the columns are escaped.
         some = [task for task in tasks if task.kind == kind]
         _write_csv(folder / f"hits-{kind}.csv", some, escape=True)
         (folder / f"{kind}.html").write_text(pages.layout(kind), encoding="utf-8")
-        parameters = json.dumps(hit_parameters(kind, pay_per_hour), indent=2)
-        (folder / f"hit-{kind}.json").write_text(parameters + "\n", encoding="utf-8")
+        words = json.dumps(parameters[kind], indent=2)
+        (folder / f"hit-{kind}.json").write_text(words + "\n", encoding="utf-8")
     (folder / "questions").mkdir()
     for task in tasks:
         path = folder / "questions" / f"{task.task}.xml"
@@ -225,7 +227,12 @@ def hit_parameters(kind: str, pay_per_hour: float = 0.0) -> dict[str, Any]:
         ],
     }
     if pay_per_hour:
-        parameters["Reward"] = f"{pay_per_hour * seconds / 3600:.2f}"
+        parameters["Reward"] = reward = f"{pay_per_hour * seconds / 3600:.2f}"
+        if float(reward) == 0:
+            raise InputError(
+                f"{pay_per_hour:g} USD per hour is a reward of {reward} for {seconds:g} s; "
+                f"Mechanical Turk allows 0.01 or more, {36 / seconds:.2f} per hour"
+            )
     return parameters
 
 

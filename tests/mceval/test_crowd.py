@@ -245,7 +245,11 @@ def test_a_page_that_the_platform_would_refuse(tmp_path: Path) -> None:
     assert len(pages().question(task).encode()) <= 65_535
     with pytest.raises(InputError):
         write_tasks([task], tmp_path / "out", "mturk", "word " * 4000)
+    with pytest.raises(InputError, match=r"0\.5.*0\.01"):
+        write_tasks([task], tmp_path / "out", "mturk", pay_per_hour=0.5)
     assert not (tmp_path / "out").exists()
+    write_tasks([task], tmp_path / "out", "mturk", pay_per_hour=1.2)
+    assert json.loads((tmp_path / "out" / "hit-compare.json").read_text())["Reward"] == "0.01"
 
 
 def test_what_the_website_gets(sqlite: Database, tmp_path: Path) -> None:
