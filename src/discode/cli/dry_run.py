@@ -51,7 +51,7 @@ def print_estimate(
             # Which revision the server has would take a request to find out: any counts.
             for ask, _ in readings.run_keys():
                 same_prompt = ask.prompt in (prompt.free, prompt.with_references)
-                if ask.identity.model == backend.model and ask.scale == on and same_prompt:
+                if ask.identity.model in backend.models and ask.scale == on and same_prompt:
                     for items, _ in readings.batches(ask):
                         in_store.update(items)
     estimate, total, known = Estimate(0, 0, 0, 0, 0), 0, 0
@@ -85,7 +85,7 @@ def print_estimate(
 
 def _first(backend: Served) -> str:
     """Return what is sent to find out what a server can do."""
-    openai = backend.model.startswith("openai:")
+    openai = backend.models[0].startswith("openai:")
     more = 3 * (not openai) + 2 * (backend.options.read != "generate")  # images, begun answers
     trial = "one without an image" + (f" (and up to {more} more)" if more else "")
     return f"{'' if openai else 'one to /tokenize and '}{trial}, to find out what it can do"

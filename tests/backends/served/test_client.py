@@ -263,9 +263,9 @@ def test_what_a_refusal_allows(
 
 def test_routes_differ() -> None:
     def model(url: str) -> str:
-        return Served("tiny", base_url=url).model
+        return Served("tiny", base_url=url).models[0]
 
-    assert Served("gpt-4o").model == "openai:gpt-4o"
+    assert Served("gpt-4o").models == ["openai:gpt-4o"]
 
     assert model("http://h:1/v1") == model("http://h:1/v1/") == model("http://h:1") == "tiny@h:1"
     assert model("http://h:1/a/v1") == "tiny@h:1/a/v1"

@@ -269,6 +269,48 @@ def test_servers_of_different_models_are_refused(servers: list[Server], pairs: l
         discode.load("endpoint:tiny", base_url=f"{servers[0].url},ftp://x")
 
 
+def test_servers_of_other_weights_are_refused(servers: list[Server], pairs: list[Pair]) -> None:
+    """Each log-probability moves by rounding, which is allowed, or by much more."""
+    rng = np.random.default_rng(0)
+
+    def moved(scale: float) -> Any:
+        def answers(body: Body) -> Any:
+            return [
+                (text, {t: min(1.0, q * math.exp(rng.normal(scale=scale))) for t, q in p.items()})
+                for text, p in rater(body)
+            ]
+
+        return answers
+
+    for servers[1].answers in [moved(0.05)] * 20:
+        served(*servers[:2]).server_features()
+    for servers[1].answers in [moved(1.0)] * 20:
+        with pytest.raises(InputError) as caught:
+            served(*servers[:2]).server_features()
+        assert servers[0].url in str(caught.value)
+        assert servers[1].url in str(caught.value)
+
+
+def test_the_signature_names_the_server_that_answered(
+    servers: list[Server], pairs: list[Pair], silent: dict[int, list[str]]
+) -> None:
+    """Also when the first one is there again, and when the one that is named is gone."""
+    silent[servers[0].server_port] = []
+    backend = served(*servers)
+    identity = served(servers[1]).identity
+    assert backend.identity == identity
+    silent.clear()
+    backend._servers[0].rests_until = 0.0
+    same(read_all(backend, pairs, FLEUR, UNIT), without_keeping(pairs))
+    assert asked_about(servers[0])
+    assert backend.identity == identity
+    servers[1].die()
+    servers[2].answers = lambda body: [("5", {"5": 0.9})]
+    backend._servers[2].features = None
+    with pytest.raises(InputError, match=servers[2].url):
+        read_all(backend, pairs, FLEUR, UNIT)
+
+
 def test_both_stems(server: Server, pairs: list[Pair]) -> None:
     server.continues, server.answers = True, rater
     backend = served(server, read="forced")

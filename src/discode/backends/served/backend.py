@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -126,25 +126,31 @@ class Served(Backend):
         ]
         self.client = clients[0]
         models = [f"openai:{name}"] if chosen.base_url == OPENAI else [*map(_model, clients)]
-        self.model = models[0]
         self._servers = [
             ModelServer(client, model, chosen.top)
             for client, model in zip(clients, models, strict=True)
         ]
+        self._named: ModelServer | None = None  # the first that answered; never changes after
         self._lock = threading.Lock()
 
     @property
     def identity(self) -> Identity:  # type: ignore[override]  # it is worked out
-        """The model at the first address, its server's own name for it, and how it is read.
+        """The model at the first address that answered, its server's own name for it, and options.
 
-        That is: the images' size, the number of log-probabilities, and begun answers.
+        These are the images' size, the number of log-probabilities, and begun answers.
         """
-        features = self.server_features()
+        named = self._named or self._reachable_servers()[0]
+        features = named.find_features()
         parts = [features.model if features.model != self.client.name else ""]
         parts.append("" if self.options.image_size is None else f"{self.options.image_size}px")
         parts.append("" if features.top == TOP else f"top{features.top}")
         parts.append("forced" * (self.options.read == "forced"))
-        return Identity(self.model, "+".join(filter(None, parts)) or "none")
+        return Identity(named.model, "+".join(filter(None, parts)) or "none")
+
+    @property
+    def models(self) -> list[str]:
+        """The model with the host of each server; readings are kept under one of them."""
+        return [server.model for server in self._servers]
 
     @property
     def stopped(self) -> str:  # type: ignore[override]  # it is worked out
@@ -158,8 +164,7 @@ class Served(Backend):
 
     def server_features(self) -> ServerFeatures:
         """Return what the servers support; asks each once, without an image."""
-        known = (server.features for server in self._servers if server.features is not None)
-        return next(known, None) or self._reachable_servers()[0].find_features()
+        return (self._named or self._reachable_servers()[0]).find_features()
 
     def _reachable_servers(self) -> list[ModelServer]:
         """Return the servers that answer; raise where none does, or not all are alike."""
@@ -174,7 +179,7 @@ class Served(Backend):
                 started = time.monotonic()
                 others = servers or server is not order[-1]
                 try:
-                    features = server.find_features(LOST if others else ())
+                    server.find_features(LOST if others else ())
                 except UnreachableError as error:
                     reasons.append(str(error))
                     ended = time.monotonic()
@@ -188,12 +193,12 @@ class Served(Backend):
                         f"{server.client.url} does not go on with an answer that is begun for it; "
                         "set read to auto or generate"
                     )
-                for name, value in asdict(servers[0].find_features()).items():
-                    if getattr(features, name) != value:
-                        raise InputError(
-                            f"{servers[0].client.url} and {server.client.url} do not serve one "
-                            f"model alike: {name} is {value!r} and {getattr(features, name)!r}"
-                        )
+                self._named = self._named or server
+                if why := self._named.differs_from(server):
+                    raise InputError(
+                        f"{self._named.client.url} and {server.client.url} do not serve the same "
+                        f"model: {why}"
+                    )
         if not servers:
             raise InputError(f"{self.client.name} cannot be asked: {'; '.join(reasons)}")
         return servers

@@ -28,6 +28,8 @@ Floats = NDArray[np.float64]
 SPACE_MARKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n"})
 # What servers write in many ways: spaces, and the bytes of characters that tokens cut.
 _UNSPELLED = re.compile(r"(?:bytes:)?(?:\\x[0-9a-fA-F]{2})+|<0x[0-9a-fA-F]{2}>|[^!-~]")
+LEAST_LOGP = -20.0
+"""Below it log-probabilities are rounding, or a stand-in such as -9999."""
 MIN_LEAD = 0.5
 """Below this probability that an answer begins with a stem, what the model writes counts."""
 SEVERAL_TOKENS = "in several tokens; take another scale (unit, five)"
@@ -455,6 +457,31 @@ def distance(one: Token, other: Token) -> float:
         for here, there, most in zip(lists, lists[::-1], least[::-1], strict=True)
     ]
     return max(more)
+
+
+def difference(one: Sequence[Token], other: Sequence[Token]) -> float:
+    """Return by how much log-probabilities of two answers differ, at least: root mean square.
+
+    Positions count up to the first at which another token was written, and tokens as in
+    :func:`distance`, down to :data:`LEAST_LOGP`.
+
+    >>> yes, no = Token("y", {"y": -0.1, "n": -2.3}), Token("n", {"y": -0.7, "n": -0.7})
+    >>> round(difference([yes, yes], [no, yes]), 3), difference([yes], [yes])
+    (1.208, 0.0)
+    """
+    squares: list[float] = []
+    for pair in zip(one, other, strict=False):
+        lists = [{t: max(p, LEAST_LOGP) for t, p in _candidates(token).items()} for token in pair]
+        for here, there in (lists, lists[::-1]):
+            least = min(there.values())
+            squares += [
+                (p - there.get(text, min(p, least))) ** 2
+                for text, p in here.items()
+                if p > LEAST_LOGP
+            ]
+        if pair[0].text != pair[1].text:
+            break
+    return math.sqrt(sum(squares) / len(squares)) if squares else math.inf
 
 
 def reading_from_paths(

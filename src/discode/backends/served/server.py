@@ -7,7 +7,7 @@ import logging
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from PIL import Image
 
 from discode.backends.served.client import IMAGE_PLACEHOLDER, ChatAnswer, ChatClient
 from discode.backends.served.estimate import EncodedImage, data_url
-from discode.backends.served.parse_logprobs import SPACE_MARKS, distance
+from discode.backends.served.parse_logprobs import SPACE_MARKS, Token, difference, distance
 from discode.backends.served.transport import wait_for
 from discode.errors import (
     BackendError,
@@ -33,6 +33,12 @@ MAX_TOKENS = 10
 """Enough for "Score: 0.75"."""
 MAX_TOKEN_IDS = 128
 """Token ids that vLLM accepts in ``logprob_token_ids``."""
+SAME_WEIGHTS = 0.3
+"""The most that log-probabilities of the same weights may differ by, as a root mean square.
+
+Six times the rounding of bfloat16 in other batches; two models of one training recipe are closer
+in 1 % of their answers.
+"""
 _NO_LOGPROBS = (
     "it returns no log-probabilities; a judge needs them: take a model that does not reason, or a "
     "server that has them (vLLM, SGLang, llama.cpp)"
@@ -72,6 +78,7 @@ class ModelServer:
     rests_until: float = 0.0
 
     features: ServerFeatures | None = field(default=None, init=False)
+    trial: tuple[Token, ...] = field(default=(), init=False)
     _token_ids: dict[Scale, list[int]] = field(default_factory=dict, init=False)
     _continues: asyncio.Task[bool] | None = field(default=None, init=False)
     _tokenizes: bool = field(default=False, init=False)
@@ -125,8 +132,23 @@ class ModelServer:
         returned = {text.strip(_SPACES) for text in answer.tokens[0].top}
         exact = bool(ids) and {*"0123456789."} <= returned
         whole = any("100" in token.text for token in answer.tokens)
+        self.trial = answer.tokens
         named = model_name(answer) or self.client.name
         return ServerFeatures(named, top, options, exact, whole)
+
+    def differs_from(self, other: ModelServer) -> str:
+        """Return how another server differs in what it supports or answers; "" where it is alike.
+
+        Their answers to the trial may differ by rounding, as on other hardware or in other batches.
+        """
+        ours, theirs = (asdict(server.find_features()) for server in (self, other))
+        for name, value in ours.items():
+            if theirs[name] != value:
+                return f"{name} is {value!r} and {theirs[name]!r}"
+        apart = difference(self.trial, other.trial)
+        if apart <= SAME_WEIGHTS:
+            return ""
+        return f"log-probabilities differ by {apart:.2g} (at most {SAME_WEIGHTS:g} by rounding)"
 
     async def continues(self) -> bool:
         """Whether it goes on with an answer that we begin; found out once, without an image."""
