@@ -293,6 +293,30 @@ def test_caps(server: Server, image: Path) -> None:
     assert len(readings.errors) == 11
 
 
+@pytest.mark.parametrize("kind", ["slow", "cut"])
+def test_requests_without_an_answer_cost_as_much(server: Server, image: Path, kind: str) -> None:
+    """The server computed them, and may bill them."""
+    over = threading.Event()
+
+    def before(body: Body, times: int) -> Any:
+        if not caption(body) or len(server.asked) % 2:
+            return None
+        if kind == "cut":
+            return 200, {"Content-Length": "5000"}, b'{"choices": ['
+        over.wait(60)
+        return None
+
+    server.before = before
+    options = {"prices": "1,10", "max_cost": 0.0105, "tries": 6, "pause": 0.001}
+    backend = served(server, **options, timeout=1.0 if kind == "slow" else 60.0)
+    readings = read_all(backend, pairs_of(image, 20), FLEUR, UNIT)
+    over.set()
+    assert len(server.asked) <= 10
+    assert backend.client.throttle.spent >= (len(server.asked) - 1e-6) * 1040e-6
+    assert "max_cost" in backend.stopped
+    assert readings.errors
+
+
 def test_a_key_that_ends_in_the_middle(server: Server, image: Path) -> None:
     def before(body: Body, times: int) -> Any:
         if caption(body) == "caption 5":

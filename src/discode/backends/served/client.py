@@ -270,20 +270,22 @@ class ChatClient(RequestOptions):
     async def _try_once(self, body: bytes, wait: float, begun: str) -> ChatAnswer:
         """Return the answer, or raise; ``wait`` is how long to wait after a refusal, at least."""
         await self.throttle.acquire()
-        outcome, cost = "failed", 0.0
+        # What a server reads and does not report, or reports too late, gets the highest cost.
+        outcome, cost = "failed", self.throttle.highest_cost if self.prices else 0.0
         try:
             url = f"{self.url.rstrip('/')}/chat/completions"
             status, headers, data = await self._send(url, body)
             status = _status_inside(data) if status == 200 else status
             if status != 200:
+                cost = 0.0
                 raise self._failure(status, headers, data)
-            # An answer that does not say how many tokens it read gets the highest cost.
-            outcome, cost = "done", self.throttle.highest_cost if self.prices else 0.0
+            outcome = "done"
             answer = _answer(data, self._key(), begun)
             if self.prices and answer.usage:
                 cost = self.prices.cost(*answer.usage)
             return answer
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            cost = 0.0
             why = self._unreachable(error)
             if not self._connections.reached:  # a wrong address does not mend itself
                 raise UnreachableError(f"{why}; is a server running there?") from None
