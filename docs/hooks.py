@@ -1,14 +1,17 @@
-"""Pages of the site that are made when it is built: the home page and the command line.
+"""Pages of the site that are made when it is built: home page, command line, list of modules.
 
-The home page is README.md, the command line is what typer prints about it. Files beside docs/ that
+The home page is README.md, the command line is what typer prints about it, and the list of modules
+has the first line of every docstring. Files beside docs/ that
 its pages link to (training/README.md, CHANGELOG.md, CONTRIBUTING.md) become pages, too.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from posixpath import normpath, relpath
 from typing import Any
@@ -22,6 +25,7 @@ PAGES = {  # files of the repository that are not below docs/, and the pages the
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
+FOLDERS = ("src/discode", "src/mceval", "perf", "training", "docs")
 LINK = re.compile(r"(\]\()([^)\s:#]+)(#[^)\s]*)?\)")
 
 
@@ -65,6 +69,31 @@ def command_line() -> str:
     return "\n".join(lines) + "\n"
 
 
+def first_line(module: Path) -> str:
+    """Return the first line of a module's docstring, or nothing."""
+    docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n")[0]
+
+
+def tree(folder: Path, name: str, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield (indented name, purpose) of a folder, its modules and then its folders."""
+    init = folder / "__init__.py"
+    yield "  " * depth + f"{name}/", first_line(init) if init.is_file() else ""
+    for module in sorted(folder.glob("*.py")):
+        if module != init:
+            yield "  " * (depth + 1) + module.name, first_line(module)
+    for inner in sorted(path for path in folder.iterdir() if any(path.glob("*.py"))):
+        yield from tree(inner, inner.name, depth + 1)
+
+
+def modules() -> str:
+    """Return the trees of all folders, as Markdown."""
+    rows = [row for folder in FOLDERS for row in tree(ROOT / folder, folder)]
+    width = max(len(name) for name, _ in rows) + 2
+    lines = "\n".join(f"{name:{width}}{purpose}".rstrip() for name, purpose in rows)
+    return f"# Every module\n\n```text\n{lines}\n```\n"
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are made of something else."""
     for source, page in PAGES.items():
@@ -72,13 +101,14 @@ def on_files(files: Any, config: Any) -> Any:
         if page == "index.md":  # a list of pages with nothing but Home in it helps nobody
             text = f"---\nhide: [navigation]\n---\n{text}"
         files.append(File.generated(config, page, content=text))
-    files.append(File.generated(config, "cli.md", content=command_line()))
+    for page, text in (("cli.md", command_line()), ("modules.md", modules())):
+        files.append(File.generated(config, page, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let links from docs/ to the rest of the repository hold."""
     source = page.file.src_uri
-    if source in {*PAGES.values(), "cli.md"}:
+    if source in {*PAGES.values(), "cli.md", "modules.md"}:
         return markdown
     return relink(markdown, f"docs/{source}", source)

@@ -1,9 +1,9 @@
-"""Collect every message of the package into docs/messages.txt, to be read through as English.
+"""Print every message of the package, to be read through as English.
 
-    python docs/make_messages.py
+    python docs/make_messages.py > build/messages.txt
 
 Messages are the texts of errors that are raised or kept, of logs, and of the command line's help.
-What is filled in stands in braces. tests/test_docs.py fails while the file is not current.
+What is filled in stands in braces.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FILE = ROOT / "docs" / "messages.txt"
 LOGS = {"debug", "info", "warning", "error", "exception"}
 
 
@@ -63,5 +62,4 @@ def collect() -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(collect(), encoding="utf-8")
-    print(f"{FILE.relative_to(ROOT)}: {collect().count(chr(10))} lines")
+    print(collect())
