@@ -163,6 +163,22 @@ def test_what_is_held_out_has_its_name(unit: str, tmp_path: Path) -> None:
     refused(call(*command, tmp_path / "few.jsonl"), f" {unit} are too few")
 
 
+@pytest.mark.parametrize("column", ["image_id", "Image", "file_name"])
+def test_rows_of_an_image_stay_together_whatever_its_column(column: str, tmp_path: Path) -> None:
+    drawn = simulate(0, images=30, captions=2)
+    logp, score = drawn.readings.answer_logp[:, 0].tolist(), drawn.ratings.value.tolist()
+    images: list[object] = drawn.image.tolist()
+    images[:3] = ["", None, " "]  # two rows of image 0, and one of image 1, whose other row stays
+    rows = [
+        {column: image, "score": value, "log_probs": row}
+        for image, value, row in zip(images, score, logp, strict=True)
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    done = call("choose", "--ratings", "score", "--readings", tmp_path / "a.jsonl", "-o", tmp_path)
+    assert json.loads((tmp_path / "decoder.json").read_text())["chosen"]["images"] == 29 + 3
+    assert "images: 32; rows without an image, each a group: 3" in done.stdout
+
+
 def test_bad_input_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text(

@@ -36,6 +36,7 @@ from discode.decoders import get_decoder
 from discode.decoders.preset import is_preset
 from discode.errors import InputError, lookup
 from discode.files import parse_json, read_rows, sha256
+from discode.pairs import PairColumns, first_filled, image_name, is_filled
 from discode.paper.base import file_stem
 from discode.paper.decoders import BASELINE, FOLDS, STUDY, JudgedReadings, choose_and_show
 from discode.readings import Readings
@@ -192,14 +193,14 @@ def _read_judged(
     scale: Scale,
     conditions: Mapping[str, tuple[str, Callable[[Any], bool]]],
 ) -> JudgedReadings:
-    """Read log-probabilities with people's scores; rows of one ``image`` are kept together."""
+    """Read log-probabilities with people's scores; rows of one image are kept together."""
     if not file.is_file():
         raise InputError(f"no such file: {file}")
     rows: list[tuple[int, Any]] = []
     scores: list[float] = []
     images: list[str] = []
     left_out: Counter[str] = Counter()
-    column, unit = columns[0], "rows"
+    column = columns[0]
     for number, (where, row) in enumerate(read_rows(file), 1):
         if number == 1:
             column = next((name for name in columns if name in row), column)
@@ -219,8 +220,7 @@ def _read_judged(
             left_out[f"no number in {column}"] += 1
             continue
         scores.append(score)
-        images.append(str(row.get("image", number)))
-        unit = "images" if "image" in row else unit
+        images.append(_image_key(row, where) or f"\n{number}")  # no image begins with a line's end
         if isinstance(row.get("log_probs"), str):  # in CSV
             row["log_probs"] = parse_json(row["log_probs"], where)
         elif not {"log_probs", "answer_logp"} & row.keys():
@@ -236,13 +236,26 @@ def _read_judged(
         raise InputError("; ".join([f"{file} has no row to use", *_left_out(left_out)]))
     blocks = read_blocks(rows, scale, "nan", file, Counter())
     readings = Readings.concat(scale, [block for _, block in blocks])
+    names, image = np.unique(images, return_inverse=True)
+    alone = sum(key.startswith("\n") for key in images)
+    unit = "images" if alone < len(images) else "rows"
+    groups = [f"{unit}: {len(names):,}"]
+    if 0 < alone < len(images):
+        groups.append(f"rows without an image, each a group: {alone:,}")
     return JudgedReadings(
-        title, readings, np.unique(images, return_inverse=True)[1],
+        title, readings, image,
         Ratings(np.arange(len(rows)), np.array(scores), np.zeros(len(rows), np.int64)),
         {"readings": file.name, "ratings": column, "where": list(conditions),
          "left_out": dict(left_out), "sha256": {file.name: sha256(file)}},
-        "; ".join([f"people's scores are {column}", *_left_out(left_out)]), unit,
+        "; ".join([f"people's scores are {column}", *groups, *_left_out(left_out)]), unit,
     )  # fmt: skip
+
+
+def _image_key(row: Mapping[str, Any], where: str) -> str:
+    """Return what a row's image is known by, its name or its bytes; "" where the row has none."""
+    columns = PairColumns.among(row, where)
+    name = image_name(row, columns) or first_filled(row, columns.image)
+    return str(name).strip() if is_filled(name) else ""
 
 
 def _left_out(counts: Mapping[str, int]) -> list[str]:
