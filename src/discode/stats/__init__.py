@@ -1,19 +1,21 @@
 """How well metrics agree with people: correlations, preferences, intervals, tests. Only numpy.
 
-A statistic that is resampled is a function of *how often each row counts*, such as ``KendallPlan``
-and ``AccuracyPlan``.
+``kendall``, ``spearman``, ``pearson`` and ``accuracy`` are plain functions of columns; ``interval``
+and ``compare`` take one of them (or any other) and its columns. For those who resample on their
+own, ``KendallPlan`` and ``AccuracyPlan`` are functions of *how often each row counts*.
 """
 
 from discode.stats.base import UndefinedWarning
 from discode.stats.correlation import pearson, ranks, spearman, tie_rate
 from discode.stats.effects import MeansPlan, paired_effect
+from discode.stats.inference import compare, interval
 from discode.stats.multiple import holm, significance_clusters
 from discode.stats.permutation import (
     Permutation,
     permutation_test_preference,
     permutation_tests,
 )
-from discode.stats.preference import AccuracyPlan, acc23, credit, tie_calibrated
+from discode.stats.preference import AccuracyPlan, acc23, accuracy, credit, tie_calibrated
 from discode.stats.resampling import (
     Comparison,
     Interval,
@@ -23,7 +25,7 @@ from discode.stats.resampling import (
     resampled_difference,
 )
 from discode.stats.shares import wilson
-from discode.stats.tau import KendallPlan
+from discode.stats.tau import KendallPlan, kendall
 
 __all__ = [
     "AccuracyPlan",
@@ -34,10 +36,14 @@ __all__ = [
     "Permutation",
     "UndefinedWarning",
     "acc23",
+    "accuracy",
     "bootstrap",
     "bootstrap_all",
+    "compare",
     "credit",
     "holm",
+    "interval",
+    "kendall",
     "paired_effect",
     "pearson",
     "permutation_test_preference",

@@ -42,6 +42,24 @@ def credit(left: ArrayLike, right: ArrayLike, chosen: ArrayLike, *, ties: str = 
     return earned + 0.5 * (a == b) if ties == "half" else earned
 
 
+def accuracy(
+    left: ArrayLike, right: ArrayLike, chosen: ArrayLike, *, ties: str = "wrong",
+    categories: ArrayLike | None = None,
+) -> float:  # fmt: skip
+    """Return how often the preferred side scores higher; with ``categories``, their mean accuracy.
+
+    The columns (M,) and ``ties`` are those of :func:`credit`. NaN, with an ``UndefinedWarning``,
+    without preferences.
+
+    >>> accuracy([0.9, 0.2, 0.5], [0.1, 0.6, 0.5], [0, 1, 1])
+    0.6666666666666666
+    """
+    earned = credit(left, right, chosen, ties=ties)
+    if not len(earned):
+        return undefined("no preferences: the accuracy is undefined")
+    return AccuracyPlan(earned, categories=categories)(np.ones(len(earned), np.int64))
+
+
 class AccuracyPlan:
     """Accuracy as a function of how often each preference counts, for ``bootstrap``.
 

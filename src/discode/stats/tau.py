@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discode.errors import InputError, lookup
-from discode.stats.base import Floats, Ints, columns, counts
+from discode.stats.base import Floats, Ints, columns, counts, undefined
 
 M_RULES = ("people", "scipy")
 """What m in τ_c counts: the distinct values of y, or of the side with fewer, as scipy does."""
@@ -149,11 +149,30 @@ def signs_below(a: SortedRows, b: SortedRows, levels: int, size: int) -> Floats:
     return matrix
 
 
+def kendall(x: ArrayLike, y: ArrayLike, *, variant: str = "b", m: int | str | None = None) -> float:
+    """Kendall's τ_b or τ_c of a metric's ``x`` and people's ``y`` (n,), in [-1, 1].
+
+    ``m`` matters to τ_c alone: the number of distinct values of y (None or "people"), of the side
+    with fewer ("scipy"), or a number, such as the levels of the scale that people rated on.
+    NaN, with an ``UndefinedWarning``, where a side is constant or a row is not finite.
+
+    >>> round(kendall([1, 2, 3, 4], [1, 1, 2, 1]), 4)
+    0.2357
+    >>> kendall([1, 2, 3, 4], [1, 1, 2, 1], variant="c"), kendall([1, 2], [1, 2], variant="c", m=5)
+    (0.25, 0.625)
+    """
+    plan = KendallPlan(x, y, variant=variant, m="people" if m is None else m)
+    tau = plan(np.ones(plan.rows, np.int64))
+    if np.isnan(tau):
+        return undefined("rows that are not finite, or a side without two values: no correlation")
+    return tau
+
+
 class KendallPlan:
     """τ of a metric's ``x`` and people's ``y`` (n,) as a function of how often each row counts.
 
-    ``m`` is one of ``M_RULES`` and matters to τ_c alone; only rows that count have values. τ is NaN
-    where a side is constant.
+    ``m`` is one of ``M_RULES``, or a number, and matters to τ_c alone; only rows that count have
+    values. τ is NaN where a side is constant.
 
     The side with fewer levels (L distinct values; the human one as a rule) is split by binary
     digits: a call costs O(n log L), nothing is sorted again. ``clustered`` is for whole clusters
@@ -167,10 +186,13 @@ class KendallPlan:
     """
 
     def __init__(
-        self, x: ArrayLike, y: ArrayLike, *, variant: str = "b", m: str = "people"
+        self, x: ArrayLike, y: ArrayLike, *, variant: str = "b", m: int | str = "people"
     ) -> None:
         lookup(dict.fromkeys("bc"), variant, "variant")
-        lookup(dict.fromkeys(M_RULES), m, "m")
+        if isinstance(m, str):
+            lookup(dict.fromkeys(M_RULES), m, "m")
+        elif m < 2:
+            raise InputError(f"m={m} is not allowed; give 2 or more, or {' or '.join(M_RULES)}")
         a, b = columns(x=x, y=y)
         self.variant, self.m = variant, m
         self.rows = len(a)
@@ -251,8 +273,9 @@ class KendallPlan:
         total = int(levels.sum())
         present = np.count_nonzero(runs), np.count_nonzero(levels)
         distinct = min(present)
-        if self.m == "people" and distinct > 1:
-            distinct = present[0 if self._swapped else 1]
+        if self.m != "scipy" and distinct > 1:
+            people = present[0 if self._swapped else 1]
+            distinct = people if isinstance(self.m, str) else self.m
         return np.array([total, distinct, runs @ runs - total, int(levels @ levels) - total])
 
 
