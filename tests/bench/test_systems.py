@@ -197,7 +197,7 @@ def test_other_judges_and_methods_are_refused(write: Write) -> None:
         "both": write("both", two),
     }
     files["none"], files["folder"] = files["a"].with_name("none.jsonl"), files["a"].parent
-    for names, options, place in (
+    cases: tuple[tuple[list[str], dict[str, Any], str], ...] = (
         (["a", "b"], {}, "a has model:m; b has model:other"),
         (["a", "plain"], {}, "plain has no signature"),
         (["a", "some"], {}, "a has nothing else; some has references:all"),
@@ -207,7 +207,8 @@ def test_other_judges_and_methods_are_refused(write: Write) -> None:
         (["a", "b"], {"column": "rating"}, "'rating'"),
         (["a", "none"], {}, "none.jsonl"),
         (["a", "folder"], {}, str(files["folder"])),
-    ):
+    )
+    for names, options, place in cases:
         with pytest.raises(InputError, match=place):
             join_systems({name: files[name] for name in names}, **options)
     assert join_systems({"x": files["both"], "y": files["both"]}, method="raw").rows == (2, 2)

@@ -203,10 +203,10 @@ def test_a_model_writes(tmp_path: Path) -> None:
 
 def test_names_and_links(begun: Path, tmp_path: Path) -> None:
     """Names are unique, links are whole, a name is no formula; without one, it is the number."""
-    out = [
+    printed = [
         fine(run("people", "invite", begun, "--role", "comparer", "--count", 2)) for _ in range(2)
     ]
-    names = [line.split("\t")[:2] for line in "".join(out).splitlines()]
+    names = [line.split("\t")[:2] for line in "".join(printed).splitlines()]
     assert names == [[str(i), f"person {i}"] for i in (1, 2, 3, 4)]
 
     def asked(*names: str) -> tuple[object, ...]:

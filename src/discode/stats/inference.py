@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discode.errors import InputError
-from discode.stats.base import Ints, columns
+from discode.stats.base import Floats, Ints, columns
 from discode.stats.preference import AccuracyPlan, accuracy, credit
 from discode.stats.resampling import (
     Comparison,
@@ -69,10 +69,13 @@ def compare(
     >>> round(found.difference.value, 3), found.p < 0.05
     (0.333, True)
     """
-    functions = [_by_weights(statistic, (metric, people), options) for metric in (a, b)]
-    groups = np.arange(functions[0][1]) if clusters is None else clusters
-    draws = [resample(function, groups, resamples, seed) for function, _ in functions]
-    return resampled_difference(*draws, level)
+
+    def draws(metric: ArrayLike) -> Floats:
+        function, rows = _by_weights(statistic, (metric, people), options)
+        groups = np.arange(rows) if clusters is None else clusters
+        return resample(function, groups, resamples, seed)
+
+    return resampled_difference(draws(a), draws(b), level)
 
 
 def _by_weights(

@@ -272,9 +272,9 @@ class KendallPlan:
         levels = np.bincount(self._levels, weights=weights, minlength=self._level_count)
         total = int(levels.sum())
         present = np.count_nonzero(runs), np.count_nonzero(levels)
-        distinct = min(present)
+        distinct = int(min(present))
         if self.m != "scipy" and distinct > 1:
-            people = present[0 if self._swapped else 1]
+            people = int(present[0 if self._swapped else 1])
             distinct = people if isinstance(self.m, str) else self.m
         return np.array([total, distinct, runs @ runs - total, int(levels @ levels) - total])
 
