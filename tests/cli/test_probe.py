@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from discode.probe import Card
 from discode.readings.store import ReadingStore
@@ -109,10 +110,31 @@ def test_bad_input_is_one_line(
     refused(call("probe", *(places.get(text, text) for text in arguments)), word)
 
 
-def test_a_benchmark_without_references_has_no_card(tmp_path: Path) -> None:
-    table = tmp_path / "ratings.csv"
-    table.write_text("image,caption,rating\na.jpg,a cat,1\nb.jpg,a dog,2\n")
-    refused(call("probe", "-b", "custom", "--data", table, "--model", "embedded"), "references")
+def rated(folder: Path, colour: str) -> Path:
+    folder.mkdir()
+    for name, shade in (("a.png", colour), ("b.png", "white")):
+        Image.new("RGB", (32, 32), shade).save(folder / name)
+    table = folder / "ratings.csv"
+    table.write_text("image,caption,rating\na.png,a cat,1\na.png,a cow,3\nb.png,a dog,2\n")
+    return table
+
+
+def test_ratings_without_references_and_other_images_under_the_same_names(tmp_path: Path) -> None:
+    command = ("probe", "-b", "custom", "--resamples", 100, "--model", "embedded", "-o")
+    for name, colour in (("one", "red"), ("two", "blue")):
+        table = rated(tmp_path / name, colour)
+        done = call(*command, tmp_path / f"card-{name}", "--data", table)
+        assert done.returncode == 0, done
+        assert "no references" in done.stderr
+    one = Card.load(tmp_path / "card-one")
+    asked = {figure.name: figure for figure in one.figures}
+    assert asked["scores"].n == asked["mean of other images' captions"].n == one.images == 2
+    assert not {"one wrong noun", "mean of references"} & asked.keys()
+    assert one.asked != Card.load(tmp_path / "card-two").asked
+    compared = call("probe", "compare", tmp_path / "card-one", tmp_path / "card-two")
+    assert "not asked the same" in compared.stdout
+    table.write_text("image,caption,rating\na.png,a cat,1\nb.png,a cat,2\n")
+    refused(call("probe", "-b", "custom", "--data", table, "--model", "embedded"), "captions")
 
 
 def test_a_server_is_not_asked_to_name_the_price(data: Path) -> None:

@@ -12,7 +12,7 @@ from discode.benchmarks.base import keep_images
 from discode.errors import InputError
 from discode.pairs import Pair
 from discode.probe import QUESTIONS, Subject
-from discode.probe.questions import AFTER, find_subjects
+from discode.probe.questions import AFTER, _Alike, find_subjects
 from discode.probe.wrong_words import KINDS, WORDS, swap
 from training.wrong_words import PENALTY
 
@@ -101,3 +101,13 @@ def test_others_and_the_nearest_are_of_other_images() -> None:
     assert one in subjects  # the same, though fewer are asked about
     with pytest.raises(InputError, match="mine"):
         find_subjects(benchmark(("a dog",), ()), benchmark(("a dog",), ()), 0)
+
+
+def test_the_nearest_caption_does_not_depend_on_the_order_of_a_set() -> None:
+    words = [f"w{i}" for i in range(40)]
+    captions = [" ".join(random.Random(i).sample(words, 12)) for i in range(30)]
+    alike = _Alike(captions)
+    order = random.Random(0)
+    for _ in range(5):
+        shuffled = order.sample(words, 40)
+        assert alike._shared(shuffled).tolist() == alike._shared(words).tolist()

@@ -236,18 +236,18 @@ def _read_judged(
         raise InputError("; ".join([f"{file} has no row to use", *_left_out(left_out)]))
     blocks = read_blocks(rows, scale, "nan", file, Counter())
     readings = Readings.concat(scale, [block for _, block in blocks])
-    names, image = np.unique(images, return_inverse=True)
+    groups, image = np.unique(images, return_inverse=True)
     alone = sum(key.startswith("\n") for key in images)
     unit = "images" if alone < len(images) else "rows"
-    groups = [f"{unit}: {len(names):,}"]
+    notes = [f"{unit}: {len(groups):,}"]
     if 0 < alone < len(images):
-        groups.append(f"rows without an image, each a group: {alone:,}")
+        notes.append(f"rows without an image, each a group: {alone:,}")
     return JudgedReadings(
         title, readings, image,
         Ratings(np.arange(len(rows)), np.array(scores), np.zeros(len(rows), np.int64)),
         {"readings": file.name, "ratings": column, "where": list(conditions),
          "left_out": dict(left_out), "sha256": {file.name: sha256(file)}},
-        "; ".join([f"people's scores are {column}", *groups, *_left_out(left_out)]), unit,
+        "; ".join([f"people's scores are {column}", *notes, *_left_out(left_out)]), unit,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,8 @@ from discode.bench.agreement import AgreementProtocol, main_measure, measure_agr
 from discode.benchmarks import LIMIT, Benchmark, Ratings
 from discode.benchmarks.base import keep_images
 from discode.bulk.judging import raise_if_stopped
-from discode.errors import InputError
-from discode.images import ImageSource
+from discode.errors import ImageError, InputError
+from discode.images import ImageSource, image_digest
 from discode.judge import Judge
 from discode.options import option_text
 from discode.pairs import Pair
@@ -27,7 +27,7 @@ from discode.paper.calibration import fit_calibration
 from discode.paper.digits import SEEN, count_digits
 from discode.paper.selection import FEWEST_IMAGES, deal_folds
 from discode.probe.card import Card, Figure
-from discode.probe.questions import QUESTIONS, Question, find_subjects
+from discode.probe.questions import QUESTIONS, Question, find_subjects, has_references
 from discode.readings import Readings
 from discode.scores import Floats, Progress
 from discode.stats import Interval, MeansPlan, bootstrap_all, wilson
@@ -36,6 +36,7 @@ _RAW = "Raw answers, in points of 100: % of readings"
 _HUMPS = "Probability in a second hump, %"
 _PEOPLE = "Beside people's judgments, points of 100"
 _MEASURES = {"tau_b": "Kendall's τ_b", "tau_c": "Kendall's τ_c", "mean": "accuracy"}
+NO_REFERENCES = "no references: only the questions that need none are asked"
 _GREY = -1
 """The number of the image that shows nothing."""
 _Ints = NDArray[np.int64]
@@ -48,7 +49,7 @@ class ProbePlan:
 
     Attributes:
         chosen: The benchmark with the images that are asked about, ``images`` of which have
-            references.
+            references (or, where the benchmark has none, captions that people judged).
         protocol: How intervals are made; its seed is also that of the questions.
         span: The lowest and the highest rating of the whole benchmark.
         pairs: What questions ask comes first, ``questioned`` of them; what people judged follows.
@@ -92,9 +93,23 @@ class ProbePlan:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of all that is asked."""
-        lines = (f"{pair.id}\t{pair.caption}\n" for pair in self.pairs)
+        """The SHA-256 of all that is asked: the captions, and the content of the images."""
+        images: dict[int, str] = {}
+        lines = []
+        for pair, number, grey in zip(self.pairs, self.image, self.grey, strict=True):
+            shown = _GREY if grey else number
+            if shown not in images:
+                images[shown] = _content(pair.image)
+            lines.append(f"{pair.id}\t{images[shown]}\t{pair.caption}\n")
         return hashlib.sha256("".join(lines).encode(errors="replace")).hexdigest()
+
+
+def _content(image: ImageSource) -> str:
+    """Return an image's digest; "" where it cannot be read, so that its captions fail."""
+    try:
+        return image_digest(image)
+    except (ImageError, InputError):
+        return ""
 
 
 def plan_probe(
@@ -104,11 +119,15 @@ def plan_probe(
     LIMIT.convert(limit)
     chosen = benchmark if limit is None else keep_images(benchmark, limit)
     subjects = find_subjects(benchmark, chosen, protocol.seed)
+    if rated_only := not has_references(benchmark):
+        chosen = replace(chosen, notes=(*chosen.notes, NO_REFERENCES))
     plan, people = ProbePlan(chosen, protocol, len(subjects)), benchmark.judgments
     if isinstance(people, Ratings) and len(people):
         plan.span = float(people.value.min()), float(people.value.max())
     nothing = Image.new("RGB", (336, 336), (128, 128, 128))
     for question in QUESTIONS:
+        if question.references and rated_only:
+            continue
         with_image, with_grey = _Rows(), _Rows()
         for s in subjects:
             rng = random.Random(f"{protocol.seed} {s.name} {question.name}")

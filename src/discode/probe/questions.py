@@ -45,7 +45,10 @@ Captions = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Subject:
-    """An image as questions know it: its references, in drawn order, and captions of others."""
+    """An image as questions know it: its references, in drawn order, and captions of others.
+
+    Where the benchmark has no references, they are the captions that people judged.
+    """
 
     image: ImageSource
     number: int
@@ -78,6 +81,7 @@ class Question:
         ask: From an image, and dice, to captions.
         answer: From their scores, in percent of the scale, to a number, or a yes or no.
         raw: Whether the model's own answers are looked at, before any decoding.
+        references: Whether it needs captions that are right.
     """
 
     section: str
@@ -85,6 +89,7 @@ class Question:
     ask: Ask
     answer: Callable[[Floats], float | bool]
     raw: bool = False
+    references: bool = True
 
 
 def above(scores: Floats) -> bool:
@@ -166,6 +171,7 @@ QUESTIONS = (
             f'"{words}" after a wrong one',
             partial(_added, template=f"{{}}. {words}", which="other"),
             change,
+            references=False,
         )
         for words in AFTER
     ),
@@ -175,13 +181,21 @@ QUESTIONS = (
     ),
     Question(_SAME, "its longest reference, not its shortest", _lengths, change),
     Question(_SCALE, "mean of references", lambda image, _: image.some, mean),
-    Question(_SCALE, "mean of other images' captions", lambda image, _: (image.other,), mean),
-    Question(_SCALE, f'mean of "{EMPTY}"', lambda image, _: (EMPTY,), mean),
+    Question(
+        _SCALE, "mean of other images' captions", lambda image, _: (image.other,), mean,
+        references=False,
+    ),
+    Question(_SCALE, f'mean of "{EMPTY}"', lambda image, _: (EMPTY,), mean, references=False),
     Question(_SCALE, "standard deviation of an image's references", _references, deviation),
-    Question(_TIES, "scores", _all, tied),
-    Question(_TIES, "raw answers", _all, tied, raw=True),
-)
+    Question(_TIES, "scores", _all, tied, references=False),
+    Question(_TIES, "raw answers", _all, tied, raw=True, references=False),
+)  # fmt: skip
 """The card's rows. A new question is a new row here, and nothing else."""
+
+
+def has_references(benchmark: Benchmark) -> bool:
+    """Return whether any pair of a benchmark has references."""
+    return any(pair.references for pair in benchmark.pairs)
 
 
 def find_subjects(benchmark: Benchmark, chosen: Benchmark, seed: int) -> list[Subject]:
@@ -190,8 +204,10 @@ def find_subjects(benchmark: Benchmark, chosen: Benchmark, seed: int) -> list[Su
     Other images' captions come from the whole, so that fewer images are not easier to tell apart.
     """
     references: dict[int, dict[str, None]] = {}
+    referenced = has_references(benchmark)
     for number, pair in zip(benchmark.image.tolist(), benchmark.pairs, strict=True):
-        texts = filter(None, map(_plain, pair.references))
+        own_texts = pair.references if referenced else (pair.caption,)
+        texts = filter(None, map(_plain, own_texts))
         references.setdefault(number, {}).update(dict.fromkeys(texts))
     places = {text: i for i, text in enumerate(dict.fromkeys(chain(*references.values())))}
     captions, alike = np.array([*places], object), _Alike(places)
@@ -209,8 +225,9 @@ def find_subjects(benchmark: Benchmark, chosen: Benchmark, seed: int) -> list[Su
         subjects[number] = Subject(pair.image, number, name, tuple(own), other, near)
     if not subjects:
         raise InputError(
-            f"{benchmark.name} has no two images with references of their own, of which a card is "
-            "made; give another benchmark"
+            f"{benchmark.name} has no two images with "
+            f"{'references' if referenced else 'captions'} that differ, which a card needs; "
+            "choose another benchmark"
         )
     return [*subjects.values()]
 
@@ -240,7 +257,7 @@ class _Alike:
     def _shared(self, words: Iterable[str]) -> Floats:
         """Return the weight of these words in each caption."""
         total = np.zeros(self._count)
-        for word in words:
+        for word in sorted(words):  # the order of a set would decide ties by rounding
             total[self._places[word]] += self._weight[word]
         return total
 
