@@ -46,9 +46,9 @@ from PIL import Image
 from discode.backends import read_all
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import packing_error
-from discode.backends.local.forward import ProcessedImage
 from discode.backends.local.gpu.fp8 import Fp8Linear, use_fp8
 from discode.backends.local.load import DTYPES, LocalOptions, OpenedModel, open_model
+from discode.backends.local.prefix import Prefix, ProcessedImage
 from discode.backends.local.vocabulary import conversation
 from discode.decoders import get_decoder
 from discode.pairs import Pair
@@ -318,7 +318,7 @@ class Bench:
     def run_prefixes(self, ready: list[ProcessedImage]) -> None:
         """Run the prefixes of some images."""
         with torch.inference_mode():
-            self.backend.runner.run_prefixes(ready)
+            Prefix.run(self.backend.runner, ready)
 
     def products(self, ready: list[ProcessedImage]) -> list[tuple[Any, Any]]:
         """Return the layers that a prefix's products need, each with an input of the same shape."""

@@ -193,6 +193,6 @@ def test_a_model_that_cannot_run_is_no_traceback(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr("discode.backends.local.forward.ModelRunner.run", fail)
+    monkeypatch.setattr("discode.backends.local.forward.Runner.run", fail)
     with pytest.raises(InputError, match=r"llava .*(memory|shapes differ$)"):
         discode.load(llava, device="cpu").score(noise_image(), "a dog")

@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from discode.backends import read_all
-from discode.backends.local import forward
+from discode.backends.local import head
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import packing_error
 from discode.backends.local.gpu import fused
 from discode.backends.local.gpu.fp8 import Fp8Linear, quantize_rows
+from discode.backends.local.packed import PackedBatch
 from discode.backends.local.packing import CaptionGrid, PackedLayout, find_places, stack_layouts
 from discode.pairs import Pair
 from discode.paper.random_weights import random_model
@@ -126,11 +127,11 @@ def test_products_in_float32(dtype: str) -> None:
     linear = torch.nn.Linear(4096, 5000, device="cuda", dtype=getattr(torch, dtype))
     states = draw(1, 37, 4096).to(linear.weight.dtype)
     exact = states.double() @ linear.weight.double().T + linear.bias.double()
-    forward._widen_head(linear)
+    head.widen_head(linear)
     for wide in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not wide:
-                patch.setattr(forward, "has_wide_products", lambda _: False)
+                patch.setattr(head, "has_wide_products", lambda _: False)
             assert torch.allclose(linear(states).double(), exact, rtol=1e-4, atol=1e-4)
     if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8):
         assert fused.has_wide_products(linear.weight.dtype)
@@ -200,16 +201,16 @@ def test_short_of_memory(
     backend: Local, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks that do not fit are halved, and nothing is lost."""
-    runner, run = backend.runner, backend.runner._run_packed
+    runner, run = backend.runner, PackedBatch._run_packed
     whole = read(backend, pairs)
 
-    def limited(tokens: Any, *rest: Any) -> Any:
+    def limited(batch: PackedBatch, tokens: Any, *rest: Any) -> Any:
         if tokens.shape[1] > 150:
             torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
-        return run(tokens, *rest)
+        return run(batch, tokens, *rest)
 
     monkeypatch.setattr(runner, "one_pass", False)
-    monkeypatch.setattr(runner, "_run_packed", limited)
+    monkeypatch.setattr(PackedBatch, "_run_packed", limited)
     halved = read(backend, pairs)
     assert runner.batch_captions is not None
     runner.batch_captions = None

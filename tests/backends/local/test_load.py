@@ -21,7 +21,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import discode
-from discode.backends.local import forward, hub, memory
+from discode.backends.local import hub, memory, packed
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import calibrate
 from discode.backends.local.gpu.fused import use_attention
@@ -430,7 +430,7 @@ def test_a_model_that_cannot_be_packed_says_so(
     llava: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(
-        forward,
+        packed,
         "find_places",
         lambda owner, last: find_places(np.zeros_like(owner), last),
     )  # captions see each other

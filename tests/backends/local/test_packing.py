@@ -23,6 +23,7 @@ from discode.backends.local.gpu.fused import (
     split_attention,
     use_fused_rotation,
 )
+from discode.backends.local.packed import PackedBatch
 from discode.backends.local.packing import (
     CaptionGrid,
     PackedLayout,
@@ -135,14 +136,14 @@ def test_few_captions_take_one_pass_with_their_image(family: str, tmp_path: Path
 def test_many_captions_take_passes_of_their_own(llava: Path) -> None:
     backend = Local(llava, device="cpu", read="forced")
     runner, image, seen = backend.runner, noise_images((80, 60))[0], list[int]()
-    start, runner.one_pass_tokens = runner.start_at_once, 1024
+    start, runner.one_pass_tokens = PackedBatch.at_once, 1024
 
-    def count(groups: Any, *rest: Any) -> Any:
-        seen.append(len(groups[0].rows))
-        return start(groups, *rest)
+    def count(batch: PackedBatch) -> Any:
+        seen.append(len(batch.groups[0].rows))
+        return start(batch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "start_at_once", count)
+        patch.setattr(PackedBatch, "at_once", count)
         for many in (1, 3, 40):
             read_all(backend, [Pair(image, f"a dog {i}") for i in range(many)], FLEUR, UNIT)
     assert seen == [1, 3]

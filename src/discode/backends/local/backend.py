@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from discode.backends.base import Backend, Blocks
 from discode.backends.local.calibrate import calibrate
-from discode.backends.local.forward import Answers, CaptionGroup, ModelRunner
+from discode.backends.local.forward import Runner
 from discode.backends.local.generate import written_before_answer
 from discode.backends.local.load import LocalOptions, OpenedModel, open_model, short_message
+from discode.backends.local.prefix import Answers, CaptionGroup
 from discode.backends.local.vocabulary import TokenizedPrompt, readings_from_logp
 from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
 from discode.images import ImageSource, image_digest
@@ -68,7 +69,7 @@ class Local(Backend):
         if not isinstance(model, OpenedModel):
             model = open_model(os.fspath(model), self.options)
         self._model = model
-        self._runner: ModelRunner | None = None
+        self._runner: Runner | None = None
         self._refused: DiscodeError | None = None
         self._batch_images = self.options.batch_images
         # A GPU works through many pairs without a pause; a CPU is asked about a few.
@@ -77,7 +78,7 @@ class Local(Backend):
         self.identity = self._identity(model)
 
     @property
-    def runner(self) -> ModelRunner:
+    def runner(self) -> Runner:
         """The model with its weights; whoever asks first waits until they are loaded.
 
         Weights that cannot be loaded, which may take minutes to find, are not tried again.
@@ -93,10 +94,10 @@ class Local(Backend):
                     raise
         return self._runner
 
-    def _load(self) -> ModelRunner:
+    def _load(self) -> Runner:
         """Load the model and run it once; raise where it cannot be run."""
         try:
-            runner = ModelRunner(self._model, self.options.batch_captions)
+            runner = Runner(self._model, self.options.batch_captions)
             runner.packed = calibrate(runner, FLEUR, UNIT) and self.options.packing == "auto"
         except require("torch", "hf").OutOfMemoryError as error:
             raise InputError(

@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from discode.backends.local.forward import CaptionGroup, ModelRunner, ProcessedImage
+from discode.backends.local.forward import Runner
 from discode.backends.local.load import short_message
+from discode.backends.local.packed import PackedBatch
+from discode.backends.local.prefix import CaptionGroup, ProcessedImage
+from discode.backends.local.separate import read_separately
 from discode.backends.local.vocabulary import TokenizedPrompt
 from discode.errors import require
 from discode.pairs import Pair
@@ -21,7 +24,7 @@ LOG = logging.getLogger("discode")
 CAPTIONS = ("a dog", "two men on a red boat", "x")
 
 
-def calibrate(runner: ModelRunner, prompt: Prompt, scale: Scale) -> bool:
+def calibrate(runner: Runner, prompt: Prompt, scale: Scale) -> bool:
     """Set the model's ``logit_scale``; return whether packed and separate passes agree.
 
     An image and captions that need no data are read both ways. Where the logits are not a factor
@@ -43,7 +46,9 @@ def calibrate(runner: ModelRunner, prompt: Prompt, scale: Scale) -> bool:
         suffixes = tokenized.suffixes(pairs)
         group = CaptionGroup(tokenized, image, pairs, [0, 1, 2], suffixes)
         try:
-            packed = runner.start_packed([group], size=2)()[0][0]  # two, then one, over one prefix
+            packed = PackedBatch(runner, [group]).over_prefixes(size=2)()[0][
+                0
+            ]  # two, then one, over one prefix
         # Whatever the code of a model cannot do with a packed sequence, separate passes can.
         except Exception as error:
             LOG.warning(
@@ -52,7 +57,7 @@ def calibrate(runner: ModelRunner, prompt: Prompt, scale: Scale) -> bool:
                 short_message(error),
             )
             return False
-        separate = runner.run_separately(group)[0]
+        separate = read_separately(runner, group)[0]
         apart, allowed = packing_error(runner, packed, separate)
         if apart <= allowed:
             runner.one_pass = runner.may_run_at_once() and _one_pass_is_exact(
@@ -69,20 +74,20 @@ def calibrate(runner: ModelRunner, prompt: Prompt, scale: Scale) -> bool:
     return False
 
 
-def _one_pass_is_exact(
-    runner: ModelRunner, group: CaptionGroup, separate: NDArray[np.float64]
-) -> bool:
+def _one_pass_is_exact(runner: Runner, group: CaptionGroup, separate: NDArray[np.float64]) -> bool:
     """Whether captions may run in the pass of their image."""
     # Whatever the code of a model cannot do in one pass, it can in two.
     try:
-        apart, allowed = packing_error(runner, runner.start_at_once([group])()[0][0], separate)
+        apart, allowed = packing_error(
+            runner, PackedBatch(runner, [group]).at_once()()[0][0], separate
+        )
     except Exception:
         return False
     return apart <= allowed
 
 
 def packing_error(
-    runner: ModelRunner, packed: NDArray[np.float64], separate: NDArray[np.float64]
+    runner: Runner, packed: NDArray[np.float64], separate: NDArray[np.float64]
 ) -> tuple[float, float]:
     """Return how far log-probabilities are apart, root mean square, and how far they may be.
 
@@ -97,7 +102,7 @@ def packing_error(
     return float(np.sqrt(((packed - separate) ** 2).mean())), max(1e-4, rounding)
 
 
-def _factor(runner: ModelRunner, states: Any, logits: Any, tokenized: TokenizedPrompt) -> float:
+def _factor(runner: Runner, states: Any, logits: Any, tokenized: TokenizedPrompt) -> float:
     """Return f where logits = f · states · rows up to rounding, or 0."""
     head = runner.model.get_output_embeddings()
     weight = getattr(head, "weight", None)
