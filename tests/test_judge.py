@@ -20,8 +20,9 @@ from discode.images import open_image
 from discode.judge import note_ignored_references
 from discode.metrics.judge_metric import JudgeMetric
 from discode.pairs import Pair
+from discode.prompts import Prompt
 from discode.readings import Readings
-from discode.scales import Scale
+from discode.scales import Scale, get_scale
 from discode.serve.batching import judge_together
 from discode.serve.requests import ScoreRequest
 from tests.helpers.fake_model import FakeModel
@@ -151,6 +152,30 @@ def test_a_backend_that_loses_pairs_is_caught(
 
     with pytest.raises(BackendError):
         discode.load(Losing(), store=store).score(image, ["a", "b"])
+
+
+@pytest.mark.parametrize("mine", ["1-10", "ten", "unit"])
+def test_readings_on_another_scale_are_refused(image: Path, store: Path | None, mine: str) -> None:
+    class Forgets(FakeModel):
+        def read(
+            self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+        ) -> Blocks:
+            yield range(len(pairs)), self.answer(pairs, prompt, get_scale(mine), hidden=hidden)
+
+    for asked in {"1-10", "ten", "unit"} - {mine}:
+        judge = discode.load(Forgets(), scale=asked, store=store)
+        with pytest.raises(BackendError, match=f"fake.*{mine}"):
+            judge.score(image, "a cat")
+        assert judge.store is None or not len(judge.store)
+
+
+def test_a_backend_that_exits_is_an_error(image: Path) -> None:
+    class Quits(FakeModel):
+        def answer(self, *how: Any, **options: Any) -> Readings:
+            raise SystemExit(0)
+
+    with pytest.raises(InputError, match="Quits"):
+        discode.load(Quits()).score(image, "a cat")
 
 
 def test_control_tokens_are_flagged(image: Path) -> None:

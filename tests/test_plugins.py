@@ -107,6 +107,10 @@ class Raises(Words):
     def score_rows(self, pairs, repeats):
         raise KeyError("stars")
 
+class Exits(Words):
+    def score_rows(self, pairs, repeats):
+        raise SystemExit(0)
+
 class One(Words):
     def score_rows(self, pairs, repeats):
         return RowScores(np.array([1.0]))
@@ -115,15 +119,47 @@ class Infinite(Words):
     def score_rows(self, pairs, repeats):
         return RowScores(np.full(len(pairs), np.inf))
 
-RAISES, ONE, INFINITE = (
+RAISES, EXITS, ONE, INFINITE = (
     MetricRow("bad", "bad", frozenset(), lambda factory, name, kind=kind: kind())
-    for kind in (Raises, One, Infinite)
+    for kind in (Raises, Exits, One, Infinite)
 )
 
 @dataclass(frozen=True, kw_only=True)
 class Threes(Sharpen):
     def prepare(self, seen, readings):
         return lambda rows, logp, raw: np.full_like(logp, np.nan)
+
+@dataclass(frozen=True, kw_only=True)
+class Nothing(Sharpen):
+    def prepare(self, seen, readings):
+        return None
+
+@dataclass(frozen=True, kw_only=True)
+class Leaves(Sharpen):
+    def decode(self, readings):
+        raise SystemExit(0)
+
+@dataclass(frozen=True, kw_only=True)
+class Stops(Sharpen):
+    def decode(self, readings):
+        raise StopIteration
+
+@dataclass
+class Quits(Blind):
+    def read(self, pairs, prompt, scale, *, hidden=False):
+        raise SystemExit(0)
+        yield
+
+@dataclass
+class Dry(Blind):
+    def read(self, pairs, prompt, scale, *, hidden=False):
+        next(iter(()))
+        yield
+
+@dataclass
+class Unopened(Blind):
+    def __post_init__(self):
+        raise SystemExit(0)
 
 @dataclass
 class Lost(Blind):
@@ -149,6 +185,12 @@ def bad(tmp_path: Path) -> Path:
         (["-m", "leaves:X"], "leaves:X"),
         (["-m", "bad.py:Threes"], "bad:Threes"),
         (["--model", "bad:Lost"], "read"),
+        (["-m", "bad:Nothing", "--model", "embedded"], "sharpen"),
+        (["-m", "bad:Leaves", "--model", "embedded"], "bad"),
+        (["-m", "bad:Stops", "--model", "embedded"], "bad"),
+        (["--model", "bad:Quits"], "bad"),
+        (["--model", "bad:Dry"], "bad"),
+        (["--model", "bad:Unopened"], "bad"),
     ],
 )
 def test_a_plugin_that_fails_is_named_in_one_line(
@@ -161,7 +203,9 @@ def test_a_plugin_that_fails_is_named_in_one_line(
 
 
 def test_a_metric_that_fails_leaves_the_others_alone(bad: Path) -> None:
-    metrics = [f"{name.lower()}=bad:{name}" for name in ("RAISES", "ONE", "INFINITE", "WORDS")]
+    metrics = [
+        f"{name.lower()}=bad:{name}" for name in ("RAISES", "EXITS", "ONE", "INFINITE", "WORDS")
+    ]
     done = run(
         "bench", "run", "-b", "custom", "--data", "ratings.csv", "-o", "run.json",
         *(part for metric in metrics for part in ("-m", metric)), cwd=bad,

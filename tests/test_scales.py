@@ -46,6 +46,8 @@ def test_a_scale_of_ones_own() -> None:
     assert get_scale("1-7").unique_name == "1-7"
     with pytest.raises(InputError, match="a value for each"):
         Scale("mood", ("bad", "good"), (0.0,), "bad", "good", 0.5)
+    with pytest.raises(InputError, match="mood"):
+        Scale("mood", ("bad", "good"), (0.0, np.inf), "bad", "good", 0.5)
     with pytest.raises(InputError, match="different answers"):
         Scale("mood", ("bad", "bad"), (0.0, 1.0), "bad", "bad", 0.5)
 

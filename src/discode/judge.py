@@ -29,6 +29,7 @@ from discode.pairs import (
     references_among,
     share_images,
 )
+from discode.plugins import never_exiting
 from discode.prompts import FLEUR, Prompt, get_prompt, needs_neutralising
 from discode.readings import Origin, Readings, ReadingsCollector, SentenceReadings
 from discode.readings.store import PairKey, ReadingStore, RunKey
@@ -330,22 +331,26 @@ class Judge:
         What it answered before it failed is kept.
         """
         left = set(range(len(pairs)))
+        wrong = f"did not return one reading for each of {len(pairs)} pairs"
         try:
-            for numbers, block in self.backend.read(pairs, self.prompt, self.scale, hidden=hidden):
-                if len(block) != len(numbers) or not left.issuperset(numbers):
-                    break
-                left.difference_update(numbers)
-                yield numbers, block
-            else:
-                if not left:
-                    return
+            with never_exiting(self.backend):
+                asked = self.backend.read(pairs, self.prompt, self.scale, hidden=hidden)
+                for numbers, block in asked:
+                    if (scale := getattr(block, "scale", None)) != self.scale:
+                        given = getattr(scale, "name", None)
+                        wrong = f"returned scale {given!r} but was asked for {self.scale.name!r}"
+                        break
+                    if len(block) != len(numbers) or not left.issuperset(numbers):
+                        break
+                    left.difference_update(numbers)
+                    yield numbers, block
+                else:
+                    if not left:
+                        return
         except BackendError as error:
             yield sorted(left), Readings.failed(self.scale, [str(error)] * len(left))
             return
-        raise BackendError(
-            f"{self.backend.identity.model} did not return one reading for each of {len(pairs)} "
-            "pairs"
-        )
+        raise BackendError(f"{self.backend.identity.model} {wrong}")
 
     def score_frame(self, frame: Any, **columns: Unpack[RowOptions]) -> Any:
         """Return a copy of a ``pandas.DataFrame`` with scores beside its images and captions.

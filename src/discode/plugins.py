@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
@@ -140,7 +141,21 @@ def blame(error: BaseException) -> str:
             where = f"{frame.tb_frame.f_code.co_name}, line {frame.tb_lineno}"
             return f"the plug-in {module} failed in {where}: {_described(error)}"
         frame = frame.tb_next
-    return ""
+    # A StopIteration that leaves a generator becomes the cause of a RuntimeError.
+    return "" if error.__cause__ is None else blame(error.__cause__)
+
+
+@contextmanager
+def never_exiting(plugin: object) -> Iterator[None]:
+    """Make an :class:`InputError` of a plug-in's SystemExit or StopIteration.
+
+    Both would end the run as if it were complete, with exit code 0.
+    """
+    try:
+        yield
+    except (SystemExit, StopIteration) as error:
+        line = blame(error) or f"the plug-in {type(plugin).__qualname__} raised {error!r}"
+        raise InputError(line) from error
 
 
 @cache

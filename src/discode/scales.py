@@ -57,6 +57,8 @@ class Scale:
             raise InputError(f"scale {self.name!r} needs a value for each answer and each stem")
         if not 2 <= len(set(self.answers)) == len(self.answers) <= MAX_ANSWERS:
             raise InputError(f"scale {self.name!r} needs 2 to {MAX_ANSWERS} different answers")
+        if not np.isfinite([*self.values, *self.stem_values, self.step, self.unit]).all():
+            raise InputError(f"scale {self.name!r} has a value that is not a finite number")
         lowest, highest = min(self.values), max(self.values)
         last = lowest if len(self.stems) > 1 else highest
         object.__setattr__(self, "minimum", self.stem_values[0] + self.step * lowest)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discode.decoders import Decoder
+from discode.decoders.base import decode_checked
 from discode.decoders.bounds import truncation_bound
 from discode.errors import InputError, count_of, require
 from discode.pairs import Pair
@@ -96,11 +97,11 @@ class Scores:
         pairs: Sequence[Pair] | None = None,
     ) -> Scores:
         """Join what a decoder makes with what the readings, and the pairs, tell about each row."""
-        decoded = decoder.decode(readings)
+        decoded, infinite = decode_checked(decoder, readings)
         if pairs is not None and len(pairs) != len(decoded.score):
             raise InputError(f"{len(decoded.score)} readings are not those of {len(pairs)} pairs")
         failed = np.isnan(decoded.score)
-        errors = dict(readings.errors)
+        errors = {**infinite, **readings.errors}
         for row in np.flatnonzero(failed).tolist():
             one_stem = np.isnan(readings.stem_logp[row]).sum() == 1
             why = "only one stem was read; a served model reads both with read=forced"

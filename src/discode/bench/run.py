@@ -104,7 +104,7 @@ def run_metrics(
         except DiscodeError as error:
             problems[label] = error
             continue
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if not (line := blame(error)):
                 raise
             problems[label] = InputError(line)

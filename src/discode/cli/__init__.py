@@ -120,7 +120,9 @@ def main() -> None:
         code = _say(str(error), 2)
     except (BrokenPipeError, SystemExit) as error:
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
-            raise
+            if not (line := blame(error)):
+                raise
+            sys.exit(_say(line, 2))  # a plug-in that calls sys.exit() has not done its work
         code = 0  # `discode ... | head`: the reader has seen enough; typer would say 1
         _drop_output()
     except OSError as error:

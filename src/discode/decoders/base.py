@@ -10,13 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import InputError
 from discode.options import Configurable, option
+from discode.plugins import never_exiting
 from discode.readings import Readings
 from discode.scales import Scale
 
@@ -77,6 +78,54 @@ class Decoder(Protocol):
 
     def decode(self, readings: Readings) -> Decoded:
         """Decode N readings."""
+
+
+def is_own(decoder: Decoder) -> bool:
+    """Return whether a decoder is the package's own; what a plug-in's returns is checked."""
+    return type(decoder).__module__.startswith("discode.")
+
+
+def decode_checked(decoder: Decoder, readings: Readings) -> tuple[Decoded, dict[int, str]]:
+    """Decode N readings, and return the reasons why a plug-in's decoder scored some as infinite.
+
+    Their scores are NaN. A plug-in whose arrays have other shapes, or whose scores are outside the
+    scale, raises :class:`~discode.errors.InputError`.
+    """
+    if is_own(decoder):
+        return decoder.decode(readings), {}
+    whose = f"decoder {decoder.name!r} of {type(decoder).__module__}"
+    with never_exiting(decoder):
+        decoded = decoder.decode(readings)
+    if not isinstance(decoded, Decoded):
+        raise InputError(f"{whose} returned {type(decoded).__name__}, not Decoded")
+    n, scale = len(readings), readings.scale
+    columns: dict[str, Any] = {}
+    for name in ("distribution", "raw", "score", "degenerate", "smoothing", "other"):
+        array = getattr(decoded, name)
+        if array is None and name in ("smoothing", "other"):
+            continue
+        shape = (n, len(decoded.answers)) if name == "distribution" else (n,)
+        array = np.asarray(array)
+        if array.shape != shape or array.dtype.kind not in "fiub":
+            raise InputError(
+                f"{whose} returned {name} as {array.dtype} {array.shape}; return numbers {shape}"
+            )
+        columns[name] = array.astype(np.bool_ if name == "degenerate" else np.float64)
+    score = columns["score"]
+    infinite = np.isinf(score)
+    score[infinite] = np.nan
+    highest = scale.maximum
+    if decoder.options().get("stem") == "printed":
+        highest = scale.stem_values[-1] + scale.step * max(scale.values)
+    slack = 1e-9 * (highest - scale.minimum)
+    outside = (score < scale.minimum - slack) | (score > highest + slack)  # never of NaN
+    if outside.any():
+        raise InputError(
+            f"{whose} returned the score {score[outside][0]:g}; scale {scale.name!r} goes from "
+            f"{scale.minimum:g} to {highest:g}"
+        )
+    reason = f"{whose} returned an infinite score"
+    return replace(decoded, **columns), dict.fromkeys(np.flatnonzero(infinite).tolist(), reason)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,6 +272,8 @@ class DistributionDecoder(Configurable, ABC):
         the closed form of what a small change of the log-probabilities does.
         """
         solve = self.prepare(seen, readings)
+        if not callable(solve):
+            raise InputError(f"decoder {self.name!r}: prepare returned {solve!r}, not a function")
         n, k = seen.logp.shape
         near = seen.logp >= seen.logp.max(axis=1, keepdims=True) - 2 * MARGIN  # never of NaN
         near[np.arange(n), seen.logp.argmax(axis=1)] = False
@@ -230,7 +281,7 @@ class DistributionDecoder(Configurable, ABC):
         distribution = np.empty((n, k))
         answered, expected = np.empty(n), np.full((2 + len(runners_up), n), np.nan)
         degenerate = np.zeros(n, bool)
-        own = type(self).__module__.startswith("discode.")  # a plug-in's results are checked
+        own = is_own(self)
         for start in range(0, n, BLOCK):
             rows = np.arange(start, min(start + BLOCK, n))
             block = seen.logp[start : start + BLOCK]

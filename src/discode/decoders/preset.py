@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.decoders.base import Decoded, Decoder
+from discode.decoders.base import Decoded, Decoder, decode_checked
 from discode.decoders.linear import Linear
 from discode.errors import InputError
 from discode.files import parse_json
@@ -113,7 +113,7 @@ class PresetDecoder:
 
     def decode(self, readings: Readings) -> Decoded:
         """Decode N readings, and bring the scores to the people's scale if the file says so."""
-        decoded = self.decoder.decode(readings)
+        decoded, _ = decode_checked(self.decoder, readings)
         calibration = self.preset.calibration
         if calibration is None:
             return decoded
