@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from discode.explain.effects import NOT_READ
 from discode.images import demo_path
 from discode.judge import load
 from tests.helpers import mini_benchmarks as mini
@@ -73,12 +74,15 @@ def test_what_fails_is_named(tmp_path: Path) -> None:
 def test_a_caption_that_is_read_in_part_says_so(tmp_path: Path) -> None:
     long = "a cat " + "in the very same old place " * 30
     done = call("explain", CAT, long, "snowboard " * 500, "a cat", "--model", "embedded")
-    first, second, *rest = done.stderr.splitlines()
     (explained,) = load("embedded").explain(CAT, long)
-    assert "only part of this caption" in first
-    assert f"{len(explained.spans)} of the first 40 " in first
-    assert "of its 500 words, none of the first 40 " in second
-    assert rest[0].startswith("81 words looked at")
+    unread = [span.text for span in explained.spans if span.error == NOT_READ]
+    lines = [line for line in done.stderr.splitlines() if line[:2] in ("0:", "1:")]
+    assert [line[0] for line in lines] == ["0", "0", "1", "1"]  # cut, and more than 40 words
+    assert f" {len(unread)} of 40 " in lines[0]
+    assert f"{NOT_READ}: {', '.join(unread)}" in done.stdout
+    assert "81 words looked at" in done.stderr
+    assert "relative to 0" not in done.stderr
+    assert "relative to 0" in call("explain", CAT, "a cat", "-m", "raw").stderr
     assert "+nan" not in call("explain", CAT, "a cat", "--model", _nothing_in(tmp_path)).stdout
 
 

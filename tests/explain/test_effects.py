@@ -13,6 +13,7 @@ from discode.backends.embedded import SHA256, WORD_EFFECTS
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.explain import KINDS, MAX_SPANS, Span
+from discode.explain.effects import NOT_READ
 from discode.images import demo_path
 from discode.judge import Judge, load
 from discode.readings import Readings
@@ -137,21 +138,41 @@ def test_a_caption_without_content_has_no_words() -> None:
 
 @pytest.mark.usefixtures("shipped")
 def test_the_shipped_judge_knows_its_right_words() -> None:
-    (revision,) = WORD_EFFECTS
+    ((revision, decoder),) = WORD_EFFECTS
     assert revision.endswith(SHA256[:8])
-    assert tuple(WORD_EFFECTS[revision]) == KINDS
+    effects = WORD_EFFECTS[revision, decoder]
+    assert tuple(effects) == KINDS
     (explained,) = load("embedded").explain(CAT, "a close up of a striped cat on a snowboard")
-    assert explained.signature["revision"] == revision
+    assert (explained.signature["revision"], explained.signature["decoder"]) == (revision, decoder)
+    assert explained.signature["expected"] == "measured"
     assert explained.worst is not None
     assert explained.worst.text == "snowboard"
-    assert explained.worst.expected == WORD_EFFECTS[revision]["noun"]
+    assert explained.worst.expected == effects["noun"]
 
 
 @pytest.mark.usefixtures("shipped")
-def test_words_that_the_judge_does_not_read_are_left_out() -> None:
-    caption = "a cat " + "in the very same old place " * 30 + "on a snowboard"
-    (explained,) = load("embedded").explain(CAT, caption)
-    assert explained.left_out > 0
-    assert explained.cut
-    assert explained.to_dict()["cut"] is True
-    assert "snowboard" not in {span.text for span in explained.spans}
+@pytest.mark.parametrize("method", ["raw", "smoothing", "discode:trust=9"])
+def test_effects_of_right_words_are_those_of_the_decoder_they_were_measured_with(
+    method: str,
+) -> None:
+    (explained,) = load("embedded", method=method).explain(CAT, "a cat on a snowboard")
+    assert {span.expected for span in explained.spans} == {0.0}
+    assert explained.signature["expected"] == "none"
+
+
+@pytest.mark.usefixtures("shipped")
+@pytest.mark.parametrize("method", ["discode", "raw"])
+def test_words_that_the_judge_does_not_read_have_no_effect(method: str) -> None:
+    """Raw scores have ten values: a word that is read may have the effect 0."""
+    place = "in the very same old place "
+    judge = load("embedded", method=method)
+    short, long = judge.explain(CAT, ["a cat " + place * 2, "a cat " + place * 30])
+    assert (short.cut, long.cut) == (False, True)
+    assert len(long.spans) == MAX_SPANS
+    read = [span.error != NOT_READ for span in long.spans]
+    assert read == sorted(read, reverse=True)  # the first ones
+    assert len(short.spans) < sum(read) < MAX_SPANS
+    assert [math.isfinite(span.effect) for span in long.spans] == read
+    assert not any(span.marked for span in long.spans[sum(read) :])
+    assert long.error == ""
+    assert long.to_dict()["spans"][-1]["effect"] is None

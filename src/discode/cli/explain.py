@@ -26,7 +26,7 @@ from discode.cli.score import (
 )
 from discode.errors import count_of
 from discode.explain import MAX_SPANS, THRESHOLD, Explanation, Span
-from discode.explain.effects import pairs_to_explain
+from discode.explain.effects import NOT_READ, pairs_to_explain
 from discode.images import open_image
 from discode.judge import load
 from discode.pairs import make_pairs
@@ -77,24 +77,29 @@ def explain(
         return
     explained, tried = judge.explain_pairs(pairs, threshold), 0
     for pair, each in zip(pairs, explained, strict=True):
-        seen, words = len(each.spans), len(each.spans) + each.left_out
-        tried += min(words, MAX_SPANS)
+        seen = len(each.spans)
+        tried += seen
         if as_json:
             row = {"id": pair.id, "image": image, **each.to_dict()}
             output.echo(json.dumps(row, ensure_ascii=False))
         else:
             _print_caption(each)
         if each.cut:
-            line = f"the judge read only part of this caption; of its {count_of(words, 'word')}, "
-            line += f"{seen or 'none'} of the first {min(words, MAX_SPANS)} changed the score"
+            unread = sum(span.error == NOT_READ for span in each.spans)
+            line = f"the judge reads only part of this caption; {unread} of {seen} words not read"
             output.note(f"{pair.id}: {line}", "yellow")
-        elif each.left_out:
-            output.note(f"{pair.id}: the first {seen} of {words} words looked at", "yellow")
-        elif not seen and not each.error:
+        if each.left_out:
+            line = f"the first {seen} of {seen + each.left_out} words looked at"
+            output.note(f"{pair.id}: {line}", "yellow")
+        if not seen and not each.error:
             output.note(f"{pair.id}: no word says anything about an image", "yellow")
     looked_at = f"{count_of(tried, 'word')} looked at, a reading each"
     output.note(f"{looked_at}; at most {MAX_SPANS} of a caption", "dim")
-    output.note(str(explained[0].signature), "dim")
+    signature = explained[0].signature
+    if signature["expected"] == "none":
+        line = f"what right words add is not known for this judge with {judge.decoder.name}"
+        output.note(f"{line}: blame is relative to 0", "yellow")
+    output.note(str(signature), "dim")
     failed = [(p.id, e.error) for p, e in zip(pairs, explained, strict=True) if e.error]
     totals = Totals(len(pairs), len(failed), errors=tuple(failed[:EXAMPLES]))
     output.report(totals, {}, judge.store, reasons="--json")
@@ -107,6 +112,8 @@ def _print_caption(explanation: Explanation) -> None:
         style = "bold red" if isinstance(part, Span) and part.marked else None
         caption.append(output.printable(str(part).replace("\n", " ")), style)
     effects = [f"{s.text} {s.shown_effect}" for s in explanation.spans if not math.isnan(s.effect)]
+    if unread := [span.text for span in explanation.spans if span.error == NOT_READ]:
+        effects.append(f"{NOT_READ}: {', '.join(unread)}")
     below = Text(output.printable(", ".join(effects)), "dim")
     margin = f"{output.format_score(explanation.score):7}"
     for text in (caption, below) if effects else (caption,):

@@ -25,6 +25,8 @@ MAX_SPANS = 40
 """Words of a caption that are looked at: it costs at most this many readings, and its own."""
 RULES = "neutral-2"
 """The rules that make variants and marks, for signatures."""
+NOT_READ = "not read"
+"""Error of a word after the part of a caption that the judge reads."""
 _MARK = '<mark style="background:#fecaca;color:#7f1d1d;padding:0 .2em">'
 
 
@@ -35,10 +37,10 @@ class Explanation:
     ``str()`` marks the wrong words: ``a man on a [snowboard -0.31]``.
 
     Attributes:
-        left_out: How many words were not looked at: those after the first ``MAX_SPANS``, or after
-            what the judge reads of a caption.
+        left_out: How many words were not looked at: those after the first ``MAX_SPANS``.
         error: Why it could not be explained, or not all of it.
-        cut: Whether the judge read only part of the caption.
+        cut: Whether the judge read only part of the caption. Words after that part have the effect
+            NaN and the error ``NOT_READ``.
     """
 
     caption: str
@@ -102,11 +104,18 @@ def explain_scores(
 ) -> list[Explanation]:
     """Explain pairs by the scores of their :func:`pairs_to_explain`.
 
-    What right words add was measured for the shipped judge, with its default decoder. Of others
-    nothing is expected: a word is marked where the caption is better without it.
+    What right words add was measured for the shipped judge with its default decoder. For any other
+    judge or decoder 0 is expected, and the signature has ``expected:none``: a word is marked where
+    the caption is better without it.
     """
-    known = WORD_EFFECTS.get(scores.signature.get("revision"), {})
-    signature = scores.signature.with_fields(explain=RULES, threshold=f"{threshold:g}")
+    judged_by = scores.signature.get("revision"), scores.signature.get("decoder")
+    known = WORD_EFFECTS.get(judged_by, {})
+    signature = scores.signature.with_fields(
+        explain=RULES, threshold=f"{threshold:g}", expected="measured" if known else "none"
+    )
+    # A caption without a word that is not read is the same to the judge. Its score may be the same
+    # by chance (raw has ten values), its smoothing is not.
+    plain = scores.value if scores.smoothing is None else scores.smoothing
     low = LOW * (scale.maximum - scale.minimum)
     explained, row = [], 0
     for pair in pairs:
@@ -115,9 +124,10 @@ def explain_scores(
         errors, spans = [scores.errors.get(row, "")], []
         words = find_spans(pair.caption)
         for place, word in enumerate(words[:MAX_SPANS], row + 1):
+            if cut and plain[place] == plain[row]:
+                spans.append(replace(word, error=NOT_READ))
+                continue
             effect = score - float(scores.value[place])
-            if cut and effect == 0:
-                continue  # it is after what the judge reads
             error = errors[0] or scores.errors.get(place, "")
             errors.append(error if errors[0] or not error else f"without {word.text!r}: {error}")
             span = replace(word, effect=effect, expected=known.get(word.kind, 0.0), error=error)
@@ -127,5 +137,5 @@ def explain_scores(
         explained.append(
             Explanation(pair.caption, score, tuple(spans), left_out, signature, error, cut)
         )
-        row += 1 + len(words[:MAX_SPANS])
+        row += 1 + len(spans)
     return explained

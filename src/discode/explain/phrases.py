@@ -39,7 +39,7 @@ class Span:
         effect: The caption's score less that of the variant; NaN where one could not be judged.
         expected: The effect of a right word of its kind, or 0 where that is not known.
         marked: Whether it is taken for wrong.
-        error: Why the effect is NaN.
+        error: Why the effect is NaN: "not read" for words that the judge does not reach.
     """
 
     start: int

@@ -28,7 +28,7 @@ function markedCaption(caption, spans, text = plainText) {
 
 function effectsList(caption, spans, text = plainText) {
   const found = spanTexts(caption, spans);
-  return make("ul", { class: "effects", "aria-label": "What each word adds to the score" }, ...spans.map(({ effect, marked }, i) =>
+  return make("ul", { class: "effects", "aria-label": "What each word adds to the score" }, ...spans.map(({ effect, marked, error }, i) =>
     make("li", {}, make(marked ? "mark" : "span", { class: marked ? "wrong" : "word" }, ...(marked ? ["[", make("u", {}, text(found[i])), "]"] : [text(found[i])])),
-         " ", make("b", { text: effectText(effect) }))));
+         " ", make("b", { text: error || effectText(effect) }))));
 }

@@ -353,7 +353,8 @@ def _bars_json(run: GatheredRun, bars: Mapping[str, MetricBars]) -> dict[str, An
 def _words(explanation: Explanation) -> list[list[Any]]:
     """Return where the words of a caption are, what they add to its score, which are marked."""
     return [
-        [span.start, span.end, short_number(span.effect), span.marked] for span in explanation.spans
+        [span.start, span.end, short_number(span.effect), span.marked, span.error]
+        for span in explanation.spans
     ]
 
 

@@ -113,7 +113,7 @@ class ExplainedWord(BaseModel):
     expected: float = Field(description="The effect of a right word of its kind; 0 if not known")
     blame: float | None = Field(description="`expected` less `effect`")
     marked: bool = Field(description="Whether it is taken for wrong")
-    error: str = Field(description="Why there is no effect")
+    error: str = Field(description="Why there is no effect: `not read` after what the judge reads")
 
 
 class ExplainedCaption(BaseModel):
@@ -122,7 +122,7 @@ class ExplainedCaption(BaseModel):
     caption: str = Field(description="As it was sent")
     score: float | None
     spans: list[ExplainedWord] = Field(description="The words that were looked at, in their order")
-    left_out: int = Field(description="How many other words were not looked at")
+    left_out: int = Field(description="How many more words the caption has: only 40 are looked at")
     cut: bool = Field(description="Whether the judge read only part of the caption")
     error: str = Field(description="Why it could not be explained, or not all of it")
 

@@ -436,7 +436,7 @@ function explanationOf(bench, pair) {
   const chosen = bench.number.get($("metric").value);
   const metric = bench.explained[chosen]?.[pair] ? chosen : bench.explained.findIndex((column) => column[pair]);
   if (metric < 0) return null;
-  const spans = bench.explained[metric][pair].map(([start, end, effect, marked]) => ({ start, end, effect, marked }));
+  const spans = bench.explained[metric][pair].map(([start, end, effect, marked, error]) => ({ start, end, effect, marked, error }));
   return { label: bench.metrics[metric].label, spans };
 }
 const blamed = (bench, row) => pairsOf(bench, row).some((pair) => explanationOf(bench, pair)?.spans.some((span) => span.marked));
