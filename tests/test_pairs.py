@@ -77,14 +77,68 @@ def test_coco_results_find_their_images(tmp_path: Path) -> None:
     )
     pairs = read_pairs(results, tmp_path)
     assert str(pairs[0].image).endswith("COCO_val2014_000000000042.jpg")
-    assert pairs[1].image == str(tmp_path / "7")  # not there: fails when it is read, as NaN
+    assert not pairs[0].problem
+    assert pairs[1].image == str(tmp_path / "7")
+    assert "entry 1" in pairs[1].problem
     (tmp_path / "COCO_val2014_000000000042.txt").touch()  # a sidecar is not an image
     (tmp_path / "000000000099.jpg").touch()
     (tmp_path / "x_99.jpg").touch()  # nor is a number that nobody asks for a problem
     assert read_pairs(results, tmp_path) == pairs
     (tmp_path / "000000000042.jpg").touch()
-    with pytest.raises(InputError, match="both"):
+    with pytest.raises(InputError, match=r"2 of 2 .*--annotations"):
         read_pairs(results, tmp_path)
+    results.write_text(
+        json.dumps([{"image_id": n, "caption": "x"} for n in (42, 99, "99", "7.jpg", 8)])
+    )
+    (tmp_path / "x_99.jpg").unlink()
+    pairs = read_pairs(results, tmp_path)
+    assert [bool(pair.problem) for pair in pairs] == [True, False, False, False, True]
+    assert all(name in pairs[0].problem for name in ("/", "000000000042.jpg", "COCO_val2014_"))
+
+
+def test_a_number_at_the_end_of_a_hash_is_no_image_id(tmp_path: Path) -> None:
+    for name in ("2423894412_d952d5d103.jpg", "a103.jpg", "a-104.jpg", "a_0104.jpg", "0105.png"):
+        (tmp_path / name).touch()
+    results = tmp_path / "results.json"
+    results.write_text(
+        json.dumps([{"image_id": n, "caption": "x"} for n in (103, 104, 105, 2423894412)])
+    )
+    pairs = read_pairs(results, tmp_path)
+    assert [Path(str(pair.image)).name for pair in pairs] == [
+        "103", "a_0104.jpg", "0105.png", "2423894412",
+    ]  # fmt: skip
+    assert [bool(pair.problem) for pair in pairs] == [True, False, False, True]
+
+
+def test_annotations_give_image_ids_their_files(tmp_path: Path) -> None:
+    (tmp_path / "x_7.jpg").touch()
+    notes = tmp_path / "instances.json"
+    images = [{"id": 7, "file_name": "d952d5d103.jpg"}, {"id": "k", "file_name": "sub/b.jpg"}]
+    images += [{"id": 8}, {"id": 9, "file_name": "a.jpg"}, {"id": 9, "file_name": "b.jpg"}]
+    notes.write_text(json.dumps({"images": images}))
+    results = tmp_path / "results.csv"
+    ids = ["7", "7", "k", "7", "7", "8", "9", "10"]
+    results.write_text("image_id,caption\n" + "".join(f"{n},x\n" for n in ids))
+    pairs = read_pairs(results, tmp_path, annotations=notes)
+    first = str(tmp_path / "d952d5d103.jpg")
+    assert pairs[0].image == pairs[3].image == first
+    assert pairs[2].image == str(tmp_path / "sub" / "b.jpg")
+    assert [bool(pair.problem) for pair in pairs] == [
+        False, False, False, False, False, True, True, True,
+    ]  # fmt: skip
+    assert all("instances.json" in pair.problem for pair in pairs[5:])
+    assert read_pairs(results, annotations=notes)[0].image == "d952d5d103.jpg"
+    results.write_text("image_id,caption\n7,x\n8,y\n9,z\n")
+    with pytest.raises(InputError, match=r"2 of 3 .*instances\.json"):
+        read_pairs(results, tmp_path, annotations=notes)
+    notes.write_text('{"images": [{"id": 7, "file_name": "../x.jpg"}]}')
+    with pytest.raises(InputError, match="leads out"):
+        read_pairs(results, tmp_path, annotations=notes)
+    notes.write_text('{"annotations": []}')
+    with pytest.raises(InputError, match="'images'"):
+        read_pairs(results, tmp_path, annotations=notes)
+    with pytest.raises(InputError, match="no such file"):
+        read_pairs(results, tmp_path, annotations=tmp_path / "none.json")
 
 
 def test_only_a_number_or_an_image_id_is_a_number_in_file_names(tmp_path: Path) -> None:

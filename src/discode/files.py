@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -297,10 +298,29 @@ def json_rows(path: Path, name: str) -> Iterator[PlacedRow]:
         where = f"{name} entry {number}"
         row = _object(entry, where)
         if files is not None and isinstance(row, dict) and row.get("image_id") is not None:
-            key = _coco_id(row["image_id"])
+            key = coco_id(row["image_id"])
             unknown = InputError(f"{where}: no image in 'images' has the id {key!r}")
             row = {"file_name": files.get(key, unknown), **row}
         yield where, row
+
+
+def coco_files(path: str | os.PathLike[str]) -> Mapping[str, str | InputError | None]:
+    """Return the file names of COCO annotations by the ids of their images, as text.
+
+    An id with several file names has an error instead of a name.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"annotations: no such file: {path}")
+    facts = file.stat()
+    return _read_coco_files(file, facts.st_mtime_ns, facts.st_size)
+
+
+@lru_cache(maxsize=1)  # every file of a run is read with the same
+def _read_coco_files(file: Path, *_: int) -> Mapping[str, str | InputError | None]:
+    with reading(file, UnicodeDecodeError):
+        whole = parse_json(file.read_text(encoding="utf-8-sig"), file.name)
+    return _coco_files(whole.get("images") if isinstance(whole, dict) else whole, file.name)
 
 
 def _coco_files(images: Any, name: str) -> dict[str, str | InputError | None]:
@@ -312,7 +332,7 @@ def _coco_files(images: Any, name: str) -> dict[str, str | InputError | None]:
     files: dict[str, str | InputError | None] = {}
     try:
         for image in images:
-            key, file = _coco_id(image["id"]), image.get("file_name")
+            key, file = coco_id(image["id"]), image.get("file_name")
             if files.setdefault(key, file) != file:
                 files[key] = InputError(f"{name}: 'images' has several files of the id {key!r}")
     except (TypeError, KeyError, AttributeError):
@@ -322,8 +342,12 @@ def _coco_files(images: Any, name: str) -> dict[str, str | InputError | None]:
     return files
 
 
-def _coco_id(number: Any) -> str:
-    """Return an id as text: 1 and 1.0 are one number; "01" is another text than "1"."""
+def coco_id(number: Any) -> str:
+    """Return an id as text: 1 and 1.0 are one number; "01" is another text than "1".
+
+    >>> coco_id(1.0), coco_id("01")
+    ('1', '01')
+    """
     return str(int(number) if isinstance(number, float) and number.is_integer() else number)
 
 

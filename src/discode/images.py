@@ -347,8 +347,8 @@ def _missing_number(path: Path) -> str | None:
         return "it is an image's number, as COCO has them; give the folder of images (--images)"
     number = int(path.name)
     return (
-        f"no image in {path.parent} has this name, or, for a number in image_id, one that ends in "
-        f"it, such as {number}.jpg, {number:012d}.jpg or COCO_val2014_{number:012d}.jpg"
+        f"{path.parent} has no file of this name, nor one for this image id, such as {number}.jpg "
+        f"or COCO_val2014_{number:012d}.jpg"
     )
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any, Generic, TypeVar
@@ -16,7 +16,7 @@ from PIL import Image
 
 from discode.arrays import as_numpy, is_array
 from discode.errors import BadDataError, InputError, count_of, shortened, suggest
-from discode.files import parse_json, read_rows
+from discode.files import coco_files, coco_id, parse_json, read_rows
 from discode.images import (
     IMAGE_SUFFIXES,
     KEPT_BYTES,
@@ -339,24 +339,28 @@ def pair_from(
 
 
 def read_pairs(
-    path: str | os.PathLike[str], images: str | os.PathLike[str] | None = None
+    path: str | os.PathLike[str],
+    images: str | os.PathLike[str] | None = None,
+    *,
+    annotations: str | os.PathLike[str] | None = None,
 ) -> list[Pair]:
     """Read pairs from CSV, TSV, JSONL, Parquet, or JSON (COCO results, annotations, or any list).
 
     Rows have an image, a caption, and optionally references (a list, in CSV a JSON list) and
-    an id. ``images`` is the folder that image names, or COCO's image numbers, are found in; a name
-    that leads out of it is an error.
+    an id. ``images`` and ``annotations`` are those of :class:`PairParser`. A pair whose image id
+    leads to no single file has a ``problem``; it is an error if most pairs do.
     """
     path = Path(path)
     if not path.exists():
         raise InputError(f"no such file: {path}")
-    parser = PairParser(images)
+    parser = PairParser(images, annotations)
     pairs = [
         parser.parse(row, where, row_id(row, PairColumns.among(row, where), str(number)))
         for number, (where, row) in enumerate(read_rows(path, columns_without_header))
     ]
     if not pairs:
         raise InputError(f"{path} holds no pairs")
+    parser.check_ids(path)
     return pairs
 
 
@@ -426,24 +430,38 @@ class PairParser:
         images: The folder that image names are found in. Names that lead out of it are refused: a
             table may come from anybody. What a link inside it points at is read, since the links
             are those of the folder's owner. Without a folder, names are opened as they are.
+        annotations: A JSON file of COCO, whose ``images`` give each id its ``file_name``.
 
-    A name is that of a file. Only what is a number, or stands in the column ``image_id``, is also
-    COCO's number, at the end of a file's name; a file that has it for its whole name goes first.
+    A name is that of a file. Only a number, or a value of the column ``image_id``, is an image id.
+    Annotations give its file; without them it is the file with this name, or else the one whose
+    stem is this number, perhaps after zeros, or ends in ``_`` and the number.
 
     >>> PairParser().parse({"image": "dog.jpg", "candidate": "a dog"}, "line 2", "0").caption
     'a dog'
     """
 
-    def __init__(self, images: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        images: str | os.PathLike[str] | None = None,
+        annotations: str | os.PathLike[str] | None = None,
+    ) -> None:
         self._folder = None if images is None else Path(images)
         if self._folder is not None and not self._folder.is_dir():
             raise InputError(f"images: {self._folder} is not a folder")
         self._root = "" if images is None else os.path.join(os.path.abspath(images), "")  # noqa: PTH100, PTH118
-        self._numbers: dict[str, list[Path]] | None = None
-        self._last: tuple[Any, bool, str] = (None, False, "")
+        self._numbers: dict[str, list[str]] | None = None
+        self._files = None if annotations is None else coco_files(annotations)
+        self._annotations = annotations
+        self._last: tuple[Any, bool, str, str] = (None, False, "", "")
+        self._rows = self._unknown = 0
 
     def parse(self, row: Mapping[str, Any], where: str, name: str) -> Pair:
-        """Return the pair of a row, or raise with what it lacks; ``name`` is its id."""
+        """Return the pair of a row, or raise with what it lacks; ``name`` is its id.
+
+        A pair whose image id leads to no single file has a ``problem``.
+        """
+        self._rows += 1
+        problem = ""
         columns = PairColumns.among(row, where)
         image = _field(row, columns.image, IMAGE_COLUMNS, where)
         if not isinstance(image, str) and isinstance(image, Mapping):
@@ -452,18 +470,32 @@ class PairParser:
         references = reference_list(first_filled(row, columns.references), where)
         if not isinstance(image, bytes):
             by_id = columns.numbered and not is_filled(first_filled(row, columns.image[:-1]))
-            image = self._path(image, where, by_id)
+            image, problem = self._path(image, where, by_id)
+            self._unknown += bool(problem)
         caption = _field(row, columns.caption, CAPTION_COLUMNS, where)
-        return pair_from(image, caption, references, where=where, name=name)
+        pair = pair_from(image, caption, references, where=where, name=name)
+        return replace(pair, problem=f"{where}: {problem}") if problem else pair
 
-    def _path(self, image: Any, where: str, by_id: bool) -> str:
+    def check_ids(self, name: object) -> None:
+        """Raise where the image ids of most rows so far lead to no single file.
+
+        ``name`` is the table's.
+        """
+        if 2 * self._unknown > self._rows:
+            why = f"match no single file in {self._folder}; give --annotations FILE"
+            if self._annotations is not None:
+                why = f"are not in {self._annotations}; give the annotations of these images"
+            raise InputError(f"{name}: {self._unknown} of {self._rows} image ids {why}")
+
+    def _path(self, image: Any, where: str, by_id: bool) -> tuple[str, str]:
         # The captions of an image mostly come together; True is no image, though it equals 1.
-        last, last_by_id, _ = self._last
+        last, last_by_id, *_ = self._last
         if type(image) is not type(last) or image != last or by_id is not last_by_id:
-            self._last = (image, by_id, self._find(image, where, by_id))
-        return self._last[2]
+            self._last = (image, by_id, *self._find(image, where, by_id))
+        return self._last[2:]
 
-    def _find(self, image: Any, where: str, by_id: bool) -> str:
+    def _find(self, image: Any, where: str, by_id: bool) -> tuple[str, str]:
+        """Return the path of an image, and why it is unknown if its id leads to no single file."""
         if isinstance(image, InputError):  # of COCO's annotations
             raise image
         if isinstance(image, float) and image.is_integer():
@@ -477,18 +509,34 @@ class PairParser:
         name = str(image)
         if not name.strip():
             raise InputError(f"{where} has an empty image name")
-        by_id = by_id or isinstance(image, int)
-        if by_id and self._folder and re.fullmatch(r"\d{1,18}", name):
-            whole = self._folder / name
-            if self._numbers is None:
-                self._numbers = _by_number(self._folder)
-            files = [whole] if whole.is_file() else self._numbers.get(str(int(name)), [whole])
-            if len(files) > 1:
-                raise InputError(
-                    f"{where}: image {image} is both {files[0].name} and {files[1].name} in "
-                    f"{self._folder}; point --images at one split"
-                )
-            return str(files[0])
+        problem = ""
+        if by_id or isinstance(image, int):
+            found, problem = self._of_id(image)
+            name = name if problem else found
+        return self._below_folder(name, where), problem
+
+    def _of_id(self, image: str | int) -> tuple[str, str]:
+        """Return the name of an image by its id, or why it is unknown."""
+        name = str(image)
+        if self._files is not None:
+            file = self._files.get(coco_id(image))
+            if isinstance(file, str) and file:
+                return file, ""
+            unknown = f"no image in {self._annotations} has the id {name} and a file_name"
+            return "", unknown if file is None or file == "" else str(file)
+        if self._folder is None or not re.fullmatch(r"\d{1,18}", name):
+            return name, ""
+        if (self._folder / name).is_file():
+            return name, ""
+        if self._numbers is None:
+            self._numbers = _by_number(self._folder)
+        files = self._numbers.get(str(int(name)), [])
+        if len(files) == 1:
+            return files[0], ""
+        which = f"matches {files[0]} and {files[1]}" if files else "matches no file"
+        return "", f"image id {name} {which} in {self._folder}"
+
+    def _below_folder(self, name: str, where: str) -> str:
         if self._folder is None or re.match(r"\w+://", name):  # addresses are refused when opened
             return name
         if ".." not in name and not os.path.isabs(name):  # noqa: PTH117  # most of them: quickly
@@ -572,13 +620,16 @@ def lacking(allowed: Sequence[str], names: Iterable[Any], what: str = "") -> str
     return f"has no {others}{hint} {', '.join(columns) or 'nothing'}"
 
 
-def _by_number(folder: Path) -> dict[str, list[Path]]:
-    """Map the number at the end of an image's name to the files, as COCO numbers its images."""
-    files: dict[str, list[Path]] = {}
+def _by_number(folder: Path) -> dict[str, list[str]]:
+    """Map the number that an image's stem is, or has after ``_``, to the names of the files.
+
+    A number after anything else is none of COCO's: it may be the end of a hash.
+    """
+    files: dict[str, list[str]] = {}
     for file in sorted(folder.iterdir()):
-        match = re.search(r"(\d+)$", file.stem)
+        match = re.fullmatch(r"(?:.*_)?(\d+)", file.stem)
         if match and file.suffix.lower() in IMAGE_SUFFIXES:
-            files.setdefault(str(int(match[1])), []).append(file)
+            files.setdefault(str(int(match[1])), []).append(file.name)
     return files
 
 

@@ -77,7 +77,13 @@ def check_writer(session: Session, writer: str) -> None:
 
 
 def add_captions(
-    db: Database, writer: str, path: Path, now: float, *, replace: bool = False
+    db: Database,
+    writer: str,
+    path: Path,
+    now: float,
+    *,
+    replace: bool = False,
+    annotations: Path | None = None,
 ) -> AddedCaptions:
     """Add a writer's captions from a table with an image and a caption per row.
 
@@ -85,9 +91,10 @@ def add_captions(
     unique (:class:`~discode.pairs.ImageIndex`).
     Captions that are there already stay. A different one for the same image is an error, or, with
     ``replace``, takes the place of the old one if nobody was shown that image yet; then captions
-    are drawn anew.
+    are drawn anew. ``annotations`` are those of :func:`~discode.pairs.read_pairs`.
     """
-    pairs = [(str(pair.image), pair.caption) for pair in read_pairs(path)]
+    table = read_pairs(path, annotations=annotations)
+    pairs = [(str(pair.image), pair.caption) for pair in table]
     with db.read() as session:
         index = _index(session)
     captions: dict[int, str] = {}

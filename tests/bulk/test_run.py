@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discode.bulk import Share, Totals
+from discode.bulk import Share, Totals, plan_run
 from discode.bulk.folder import lock_share
 from discode.bulk.inputs import DIGEST_BYTES, find_inputs
 from discode.decoders import get_decoder
@@ -229,6 +229,43 @@ def test_bad_options(tmp_path: Path, lines: Lines) -> None:
         with pytest.raises(InputError):
             to_file(judge, tmp_path / source, tmp_path / out)
         assert not (tmp_path / out).exists()
+
+
+def test_image_ids_by_annotations_and_by_file_name(tmp_path: Path) -> None:
+    names = ("2423894412_d952d5d103.jpg", "0007.png", "x_8.png", "y_8.png")
+    for name in names:
+        (tmp_path / "images" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "images" / name).write_bytes(png())
+    judge, folder = make_judge(), tmp_path / "images"
+    rows = [{"image_id": n, "caption": "a"} for n in (7, 103, 7, 8, 7)]
+    rows.append({"image": "0007.png", "caption": "a"})
+    source = write_table(tmp_path / "results.json", rows)
+    totals = to_folder(judge, source, tmp_path / "by name", images=folder)
+    assert (totals.rows, totals.failed) == (6, 2)
+    scored = read_parts(tmp_path / "by name")
+    seven = str(folder / "0007.png")
+    assert [row["file"] for row in scored] == [seven, None, seven, None, seven, None]
+    assert [row["image"] for row in scored] == ["7", "103", "7", "8", "7", "0007.png"]
+    assert [row["score"] is None for row in scored] == [False, True, False, True, False, False]
+    assert "entry 1" in str(scored[1]["error"])
+    assert "x_8.png and y_8.png" in str(scored[3]["error"])
+
+    notes = tmp_path / "instances.json"
+    found = ({"id": 7, "file_name": names[0]}, {"id": 103, "file_name": names[1]})
+    notes.write_text(json.dumps({"images": [*found, {"id": 8, "file_name": "x_8.png"}]}))
+    totals = to_folder(judge, source, tmp_path / "out", images=folder, annotations=notes)
+    assert totals.failed == 0
+    files = [Path(str(row["file"])).name for row in read_parts(tmp_path / "out")[:5]]
+    assert files == [names[0], names[1], names[0], "x_8.png", names[0]]
+    with pytest.raises(InputError, match="annotations"):  # is another run
+        to_folder(judge, source, tmp_path / "out", images=folder)
+
+    source = write_table(tmp_path / "results.json", rows[1:4])
+    with pytest.raises(InputError, match=r"results\.json: 2 of 3 .*--annotations"):
+        to_folder(judge, source, tmp_path / "none", images=folder)
+    with pytest.raises(InputError, match="annotations: no such file"):
+        plan_run(source, tmp_path / "none", annotations=tmp_path / "none.json")
+    assert not (tmp_path / "none" / "_run.json").exists()
 
 
 @pytest.mark.parametrize("other", ["0/1", "0/2"])

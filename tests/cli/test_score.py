@@ -31,6 +31,27 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
+def test_image_ids_that_match_no_file_stop_the_run(tmp_path: Path, shipped: Path) -> None:
+    rows = [{"image_id": 103, "caption": "a cat"}, {"image_id": 8, "caption": "a dog"}]
+    (tmp_path / "results.json").write_text(json.dumps(rows))
+    notes = tmp_path / "instances.json"
+    notes.write_text(json.dumps({"images": [{"id": 103, "file_name": "cat.jpg"}]}))
+    (tmp_path / "photos").mkdir()
+    shutil.copy(demo_path() / "cat.jpg", tmp_path / "photos" / "2423894412_d952d5d103.jpg")
+    shutil.copy(demo_path() / "cat.jpg", tmp_path / "photos" / "cat.jpg")
+    command = ("score", "-i", tmp_path / "results.json", "--images", tmp_path / "photos")
+    for out in ((), ("-o", tmp_path / "out"), ("-o", tmp_path / "out.csv"), ("--json",)):
+        refused(call(*command, *out), "2 of 2", "--annotations FILE")
+    refused(call("score", "cat.jpg", "a cat", "--annotations", notes), "--input")
+    done = call(*command, "--annotations", notes, "-o", tmp_path / "out.csv", "--threads", 1)
+    assert done.returncode == 1, done.stderr
+    scored, failed = (row for _, row in read_rows(tmp_path / "out.csv"))
+    assert scored["image"] == "103"
+    assert scored["file"] == str(tmp_path / "photos" / "cat.jpg")
+    assert float(scored["score"]) > 0
+    assert "instances.json" in failed["error"]
+
+
 def test_tars_are_filtered_and_shared_out(tmp_path: Path, shipped: Path) -> None:
     cat = (demo_path() / "cat.jpg").read_bytes()
     files = {"0.jpg": cat, "0.txt": b"a cat", "1.jpg": cat, "1.txt": b"a man rides a bike",

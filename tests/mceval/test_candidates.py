@@ -65,6 +65,14 @@ def test_images_by_any_name(campaign: Database, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_images_by_the_ids_of_annotations(campaign: Database, tmp_path: Path) -> None:
+    notes, path = tmp_path / "instances.json", tmp_path / "results.json"
+    notes.write_text('{"images": [{"id": 7, "file_name": "a/005.png"}]}')
+    path.write_text('[{"image_id": 7, "caption": "x"}, {"image_id": 8, "caption": "y"}]')
+    added = add_captions(campaign, "w1", path, 0.0, annotations=notes)
+    assert (added.new, added.unknown) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("rows", "writer"),
     [

@@ -9,7 +9,7 @@ from typing import Any
 
 from discode.scores import SENTENCE_COLUMNS, Scores
 
-VERSION = 4
+VERSION = 5
 """Version of the list of columns: in the manifest of a run, and in the metadata of Parquet."""
 
 COLUMNS: dict[str, str] = {
@@ -18,6 +18,7 @@ COLUMNS: dict[str, str] = {
     "source": "the input file; null for an image that was given on the command line",
     "row": "the row's number in that file, from 0",
     "image": "the image, as the input names it; null where it has no name",
+    "file": "the image file that was opened, where `image` is an id or another name; else null",
     "caption": "the caption; null where the row has none",
     "method": "the decoder, as it was asked for; a row for each of several",
     "score": "the score; null where there is none",
@@ -79,6 +80,14 @@ class ScoredRows:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def files(self) -> list[str | None]:
+        """Return the files that were opened, None where ``images`` name them already."""
+        opened = next(iter(self.scores.values())).images or [""] * len(self)
+        return [
+            file if file and not file.endswith(name or "") else None
+            for file, name in zip(opened, self.images, strict=True)
+        ]
+
     def columns(self) -> dict[str, list[Any]]:
         """Return every column of :data:`COLUMNS`, a row per item and method, None for nothing."""
         methods = [self._of_method(name) for name in self.scores]
@@ -96,6 +105,7 @@ class ScoredRows:
             "source": [self.source] * n,
             "row": range(self.start, self.start + n),
             "image": self.images,
+            "file": self.files(),
             "caption": self.captions,
             "method": [name] * n,
             **dict.fromkeys(

@@ -32,7 +32,7 @@ from discode.bulk.judging import Methods
 from discode.bulk.tables import make_chunk
 from discode.bulk.writers import FILE_WRITERS, TEXT_WRITERS, check_score_format
 from discode.errors import InputError
-from discode.files import parse_json
+from discode.files import coco_files, parse_json
 from discode.pairs import Pair, PairParser
 from discode.version import __version__
 
@@ -57,6 +57,7 @@ class RunPlan:
     format: str
     min_score: float | None
     images: str | None
+    annotations: str | None
     begun_in: str
 
     def manifest(self, signatures: Mapping[str, str]) -> dict[str, Any]:
@@ -69,6 +70,7 @@ class RunPlan:
             "files": len(self.inputs.files),
             "files_sha256": self.inputs.digest,
             "images": self.images,
+            "annotations": self.annotations,
             "begun_in": self.begun_in if self.images is None else None,
             "signatures": dict(signatures),
             "shard_size": self.shard_size,
@@ -99,8 +101,8 @@ class RunPlan:
     def read(self, file: int, wanted: Callable[[int], bool]) -> Iterator[PairChunk]:
         """Read the wanted shards of a file; with a threshold, chunks hold their samples."""
         chunks = read_chunks(
-            self.inputs, file, wanted, images=self.images, shard_size=self.shard_size,
-            keep=self.min_score is not None,
+            self.inputs, file, wanted, images=self.images, annotations=self.annotations,
+            shard_size=self.shard_size, keep=self.min_score is not None,
         )  # fmt: skip
         if self.images is not None or self.begun_in == str(Path.cwd()):
             return chunks
@@ -120,6 +122,7 @@ def plan_run(
     *,
     methods: Methods | None = None,
     images: str | os.PathLike[str] | None = None,
+    annotations: str | os.PathLike[str] | None = None,
     shard: str = "0/1",
     shard_size: int = SHARD_ROWS,
     format: str = "jsonl",
@@ -133,6 +136,7 @@ def plan_run(
         output: A folder, made where it is missing; see :mod:`discode.bulk.folder`.
         methods: Decoders by name, for a row per item and method; the judge's own if None.
         images: The folder that image names, or COCO's image numbers, are found in.
+        annotations: COCO's annotations, whose ``images`` give image ids their files.
         shard: This process's share, "I/N"; see :class:`~discode.bulk.chunks.Share`.
         shard_size: Rows per shard.
         format: Format of the scores: "jsonl", "csv" or "parquet".
@@ -143,6 +147,8 @@ def plan_run(
     ChunkPlan(shard_size)
     if images is not None and not Path(images).is_dir():
         raise InputError(f"images: {images} is not a folder")
+    if annotations is not None:
+        coco_files(annotations)
     if min_score is not None:
         if not math.isfinite(min_score):
             raise InputError(f"min_score={min_score} is not allowed; give a number of the scale")
@@ -157,7 +163,8 @@ def plan_run(
         raise InputError(f"--output {folder} is also read from; give another folder")
     plan = RunPlan(
         inputs, folder, Share.parse(shard), methods, shard_size, format, min_score,
-        None if images is None else str(Path(images).absolute()), where_begun(folder),
+        None if images is None else str(Path(images).absolute()),
+        None if annotations is None else str(Path(annotations).absolute()), where_begun(folder),
     )  # fmt: skip
     plan.check_same_run()
     return plan
@@ -201,19 +208,22 @@ def read_chunks(
     wanted: Callable[[int], bool] = lambda shard: True,
     *,
     images: str | os.PathLike[str] | None = None,
+    annotations: str | os.PathLike[str] | None = None,
     shard_size: int = SHARD_ROWS,
     chunk_rows: int = CHUNK_ROWS,
     keep: bool = False,
 ) -> Iterator[PairChunk]:
     """Read the wanted shards of one file of an input; with ``keep``, chunks hold their samples."""
     # Messages name the same file wherever it is read: workers may have another current folder.
-    parser = PairParser(None if images is None else Path(images).absolute())
+    parser = PairParser(None if images is None else Path(images).absolute(), annotations)
     layout = ChunkPlan(shard_size, wanted, chunk_rows)
     name = inputs.names[number]
     prefix = f"{name}:" if len(inputs.files) > 1 else ""
     rows = FORMATS[inputs.format][1](inputs.files[number], name, layout, keep)
     for place, piece in split(rows, number, layout, lambda row: row.weight):
-        yield make_chunk(place, piece, name, prefix, parser)
+        chunk = make_chunk(place, piece, name, prefix, parser)
+        parser.check_ids(name)
+        yield chunk
 
 
 def _found_in(folder: str, chunk: PairChunk) -> PairChunk:

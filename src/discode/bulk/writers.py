@@ -25,7 +25,9 @@ from discode.errors import InputError, lookup, require
 from discode.files import csv_cell, csv_writer
 
 encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder per call
-_TEXTS = ("id", "source", "image", "caption", "method", "lowest_sentence", "error", "signature")
+_TEXTS = (
+    "id", "source", "image", "file", "caption", "method", "lowest_sentence", "error", "signature",
+)  # fmt: skip
 _NUMBERS = ("row", "score", "raw", "smoothing", "bound", "other_score", "sentences", "lowest_score")
 
 

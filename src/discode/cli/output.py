@@ -419,7 +419,8 @@ class ScoreTable:
 
 
 def _file_name(rows: ScoredRows, i: int) -> str:
-    return Path(rows.images[i] or "<image>").name
+    opened = next(iter(rows.scores.values())).images
+    return Path((opened and opened[i]) or rows.images[i] or "<image>").name
 
 
 def format_score(value: float) -> str:

@@ -55,6 +55,10 @@ Source = Annotated[
 Images = Annotated[
     Path | None, _input(help="Folder of the images; names that lead out of it are refused.")
 ]
+Annotations = Annotated[
+    Path | None,
+    _input(metavar="FILE", help="COCO's annotations, which give image ids their file names."),
+]
 References = Annotated[
     list[str] | None, _input("--reference", "-r", metavar="TEXT", help="Reference caption; repeat.")
 ]
@@ -110,6 +114,7 @@ def score(
     captions: Captions = None,
     source: Source = None,
     images: Images = None,
+    annotations: Annotations = None,
     reference: References = None,
     model: Model = None,
     method: MethodNames = None,
@@ -145,12 +150,13 @@ def score(
     if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     check_input(image, captions, reference, source, images)
+    if annotations is not None and not source:
+        raise InputError("--annotations requires --input FILES")
     large = LargeRunOptions(shard, shard_size, form, min_score, engine, address, workers)
     if typed is None or not is_folder(typed):
         large.refuse("needs" if source else "goes with --input FILES and")
-        rows = _read(
-            image, captions, reference, source, images, JSON_ROWS if as_json else CHUNK_ROWS
-        )
+        chunk_rows = JSON_ROWS if as_json else CHUNK_ROWS
+        rows = _read(image, captions, reference, source, images, annotations, chunk_rows)
         out = None if typed is None else Path(typed)
         _score_rows(make, methods, rows, out, store, as_json=as_json, show=show, dry_run=dry_run)
         return
@@ -159,7 +165,8 @@ def score(
             f"--output {typed} is a folder, which goes with --input FILES, and not with --json or "
             "--show"
         )
-    _score_folder(make, large, large.plan(source, typed, images, methods), store, dry_run=dry_run)
+    plan = large.plan(source, typed, images, annotations, methods)
+    _score_folder(make, large, plan, store, dry_run=dry_run)
 
 
 def is_folder(out: str) -> bool:
@@ -206,12 +213,15 @@ def _read(
     references: list[str] | None,
     source: list[Path] | None,
     images: Path | None,
+    annotations: Path | None,
     chunk_rows: int,
 ) -> Rows:
     if source:
         inputs = find_inputs(source)
         files = (
-            read_chunks(inputs, number, images=images, chunk_rows=chunk_rows)
+            read_chunks(
+                inputs, number, images=images, annotations=annotations, chunk_rows=chunk_rows
+            )
             for number in range(len(inputs.files))
         )
         return Rows(itertools.chain.from_iterable(files), count_rows(inputs), inputs.files)
@@ -308,14 +318,23 @@ class LargeRunOptions:
             if value is not None:
                 raise InputError(f"--{name.replace('_', '-')} {needed} --output FOLDER")
 
-    def plan(self, source: list[Path], out: str, images: Path | None, methods: Methods) -> RunPlan:
+    def plan(
+        self,
+        source: list[Path],
+        out: str,
+        images: Path | None,
+        annotations: Path | None,
+        methods: Methods,
+    ) -> RunPlan:
         """Plan a run."""
         lookup(ENGINES, self.engine or "local", "engine")
         if self.engine != "ray" and (self.address is not None or self.workers is not None):
             raise InputError("--address and --workers go with --engine ray")
         names = ("shard", "shard_size", "format", "min_score")
         options = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return plan_run(source, out, methods=methods, images=images, **options)
+        return plan_run(
+            source, out, methods=methods, images=images, annotations=annotations, **options
+        )
 
 
 def _score_folder(

@@ -220,6 +220,9 @@ def candidates(
     database: DatabaseArgument,
     writer: Annotated[str, Option(help="Who wrote the captions; not shown to people.")],
     file: Annotated[Path | None, Option(help="Table of image and caption.")] = None,
+    annotations: Annotated[
+        Path | None, Option(help="With --file: COCO's annotations, the file names of image ids.")
+    ] = None,
     model: Annotated[
         str | None, Option(help="Model that writes them: openai:NAME or endpoint:NAME.")
     ] = None,
@@ -237,13 +240,17 @@ def candidates(
     options = model_options(model_option, base_url=base_url)
     if (file is None) == (model is None):
         raise InputError("give either --file or --model")
+    if annotations is not None and file is None:
+        raise InputError("--annotations requires --file")
     if (replace and file is None) or (options and model is None):
         raise InputError("--replace goes with --file, options of a model go with --model")
     with open_campaign(database) as db:
         from mceval import candidates as captions
 
         if file is not None:
-            added = captions.add_captions(db, writer, file, time.time(), replace=replace)
+            added = captions.add_captions(
+                db, writer, file, time.time(), replace=replace, annotations=annotations
+            )
         else:
             chat = captions.open_caption_writer(model or "", options)
             with progress() as bar:
