@@ -227,11 +227,11 @@ def write_captions(
                 answer = chat(_messages(Path(path), prompt), max_tokens=MAX_TOKENS)
             except (BackendError, ImageError) as error:
                 failed[source] = str(error)
-                continue
-            try:
-                waiting[image] = check_text(answer.text, "the model's caption")
-            except InputError as error:
-                failed[source] = str(error)
+            else:
+                try:
+                    waiting[image] = check_text(answer.text, "the model's caption")
+                except InputError as error:
+                    failed[source] = str(error)
             if len(waiting) >= _BATCH:
                 flush()
             progress(done, len(todo))

@@ -123,8 +123,12 @@ def test_a_model_is_asked_and_goes_on(campaign: Database) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_captions(campaign, "m", Writer(stops=3, error=KeyboardInterrupt), now=lambda: 0.0)
     assert scalars(campaign, select(Candidate.text)) == ["a caption 1", "a caption 2"]
-    first = Writer(fails=[1])
-    added = write_captions(campaign, "m", first, now=lambda: 0.0, spare=0.5)
+    first, seen = Writer(fails=[1]), list[tuple[int, int]]()
+    added = write_captions(
+        campaign, "m", first, now=lambda: 0.0, spare=0.5,
+        progress=lambda done, total: seen.append((done, total)),
+    )  # fmt: skip
+    assert seen == [(done, 4) for done in range(1, 5)], "failed images are done, too"
     assert first.asked == 4, "three of each quota of two, less those that are there"
     assert added.new == 2
     assert sorted((added.failed or {}).values()) == [
