@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import discode
 from discode.decoders import get_decoder
@@ -179,6 +181,15 @@ def test_numpy_takes_scores_for_their_values(scores: Scores) -> None:
     assert scores == scores  # the same object, as a frozen thing in a set
     assert scores != scores[:]
     assert len({scores, scores}) == 1
+
+
+@given(st.lists(st.text("a,%2C5=()|é ", min_size=1), max_size=3))
+def test_a_decoder_is_read_back_from_its_signature(values: list[str]) -> None:
+    """Commas separate options, and may be in them: words=a,b."""
+    options = tuple((f"o{n}", "_".join(value.split())) for n, value in enumerate(values))
+    decoder = SignedDecoder("mine", options)
+    assert SignedDecoder.read(str(decoder)) == decoder
+    assert SignedDecoder.read("raw(reading=greedy,x=50%)").options[1] == ("x", "50%")
 
 
 def test_fields_are_asked_for_and_replaced() -> None:

@@ -46,14 +46,24 @@ class SignedDecoder:
         """Return the decoder of a text that an earlier run wrote."""
         name, _, options = text.removesuffix(")").partition("(")
         parts = (part.partition("=") for part in options.split(",") if part)
-        return cls(name, tuple(sorted((RENAMED.get(key, key), value) for key, _, value in parts)))
+        read = ((RENAMED.get(key, key), _unescaped(value)) for key, _, value in parts)
+        return cls(name, tuple(sorted(read)))
 
     def make(self) -> Decoder:
         """Make the decoder; one that a preset file calibrates cannot be made without the file."""
         return named_decoder(self.name.partition("@")[0], **dict(self.options))
 
     def __str__(self) -> str:
-        return f"{self.name}({','.join(f'{name}={text}' for name, text in self.options)})"
+        return f"{self.name}({','.join(f'{name}={_escaped(text)}' for name, text in self.options)})"
+
+
+def _escaped(text: str) -> str:
+    """Return an option's value without commas, which separate options."""
+    return text.replace("%2", "%252").replace(",", "%2C")
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("%2C", ",").replace("%252", "%2")
 
 
 @dataclass(frozen=True)
