@@ -13,6 +13,7 @@ from PIL import Image
 from discode import pixels
 from discode.errors import ImageError, InputError
 from discode.images import from_array, open_image
+from discode.pairs import as_pairs
 from tests.helpers.samples import encoded
 
 GREYS = np.arange(256, dtype=np.uint8)[None].repeat(2, 0)
@@ -78,7 +79,7 @@ def with_pixel(value: float) -> bytes:
     "image",
     [
         *map(with_pixel, (np.nan, np.inf, -np.inf, -0.5)),
-        *(tiff(deep(top, np.float32)) for top in (1.3, 3000, 65535, 1e9)),
+        *(tiff(deep(top, np.float32)) for top in (1 / 255, 1.3, 3000, 65535, 1e9)),
         tiff(deep(4095, np.uint16)),
         # Its white is 0.
         tiff(deep(65535, np.uint16)).replace(
@@ -202,6 +203,7 @@ def test_arrays_with_one_or_four_channels() -> None:
         (COLOURS[:3], {}), (COLOURS[:1], {}), (COLOURS[None], {}), (COLOURS[..., :2], {}),
         (COLOURS[:0], {}), (np.float32(COLOURS), {}), (np.int64(COLOURS), {}),
         (COLOURS.astype(np.uint16), {}), (COLOURS / 127.5 - 1, {}),
+        (COLOURS / 255**2, {}), (np.float32(COLOURS) / 255**2, {}),
         (np.where(COLOURS > 9, np.nan, 0.0), {}), (np.full((4, 5), np.inf), {}),
         (COLOURS * 1j, {}), (COLOURS.astype(str), {}), (COLOURS, {"layout": "CWH"}),
         (COLOURS, {"top": 0}), (COLOURS, {"layout": "CHW"}),
@@ -211,6 +213,16 @@ def test_arrays_that_are_refused(array: np.ndarray, options: dict[str, Any]) -> 
     with pytest.raises(InputError) as caught:
         from_array(array, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_an_array_divided_twice_is_a_failed_row() -> None:
+    """Its pixels would all be black; a black image is one, and so is what the user insists on."""
+    twice = np.float32(COLOURS) / 255**2
+    pair, _ = as_pairs([(twice, "a cat"), (COLOURS, "a cat")])
+    assert "from_array" in str(pair.problem)
+    assert from_array(np.zeros((4, 5))).getextrema() == (0, 0)
+    assert from_array(twice, top=1).getextrema() == ((0, 1),) * 3
+    assert from_array(np.full((4, 5), 2 / 255)).getextrema() == (2, 2)
 
 
 def test_tensors_are_images() -> None:

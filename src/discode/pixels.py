@@ -1,8 +1,9 @@
 """Pixels of any mode and library as RGB of 8 bits.
 
 Samples have 8 bits, 16 bits, or are floats from 0 to 1 or from 0 to 255. Anything else is refused,
-and so is a picture that is darker than a sixteenth of its range (12 bits in 16): its range is
-another, and read as black it would get a score.
+and so is a picture that is darker than a sixteenth of its range (12 bits in 16), or, of floats from
+0 to 1, not above 1/255 (divided by 255 twice), unless it is all black: its range is another, and
+read as black it would get a score.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ UNKNOWN_BELOW = 1 / 16
 LEVEL = 1 / 256
 """One grey level of a range."""
 SIXTEEN_BITS = 65535
+FAINTEST = (1 + LEVEL) / 255
+"""Floats from 0 to 1 whose largest is not above this were, most likely, divided by 255 twice."""
 _TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 
 
@@ -55,6 +58,7 @@ def _check_range(whites: tuple[float, ...], low: float, high: float) -> float:
     # A grey level beyond is rounding, as of an image that was resized in floats.
     white = next((white for white in whites if high <= white * (1 + LEVEL)), None)
     dark = white is not None and white > whites[0] and high < white * UNKNOWN_BELOW
+    dark |= white == 1 and 0 < high <= FAINTEST
     if white is None or dark or not low >= -white * LEVEL:
         raise ImageError(f"its pixels go from {low:g} to {high:g}; save it with 8 bits")
     return white
@@ -153,6 +157,11 @@ def _eight_bits(array: NDArray[Any], top: float | None) -> NDArray[np.uint8]:
         )
     if high > white * (1 + LEVEL):
         raise _no_range(f"{kind} up to {high:g}")
+    if top is None and white == 1 and 0 < high <= FAINTEST:
+        raise BadDataError(
+            f"the image's largest value is {high:.2g}: divided by 255 twice? If it is this dark, "
+            "give discode.images.from_array(image, top=1)"
+        )
     values: Any = array.astype(np.float64) / white * 255
     return np.asarray(values.round().clip(0, 255), np.uint8)
 
