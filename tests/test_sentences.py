@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import discode
 from discode.bulk.columns import COLUMNS
 from discode.judge import Judge
-from discode.sentences import MAX_SENTENCES, split_sentences
+from discode.sentences import MAX_SENTENCES, sentence_weights, split_sentences
 from tests.helpers.command_line import CAT, call, refused
 from tests.helpers.fake_model import FakeModel
 
@@ -62,6 +62,22 @@ def test_sentences_are_the_text(parts: list[str]) -> None:
         place = text.index(sentence, place) + len(sentence)
         assert len(sentences) == 1 or any(map(str.isalnum, sentence))
     assert len(sentences) <= MAX_SENTENCES + 1
+
+
+@pytest.mark.parametrize("more", [0, 1, 8, 400])
+def test_what_follows_the_last_sentence_weighs_what_it_holds(more: int) -> None:
+    """The score of N sentences is their mean: here of 32 alike, and the rest, which are alike."""
+    text = "A cat sits. " * 32 + "A man rides a horse. " * more
+    scores = discode.load(FakeModel(), by="sentence").score(CAT, text)
+    assert scores.sentences is not None
+    (parts,) = scores.sentences
+    assert parts is not None
+    assert len(parts.texts) == 32 + (more > 0)
+    each = [*parts.value[:32], *[parts.value[-1]] * more]
+    assert scores.value[0] == pytest.approx(np.mean(each))
+    whole = split_sentences("A dog... runs. 🙂! " * 30)
+    assert sum(sentence_weights(whole)) == 30
+    assert len(whole) <= MAX_SENTENCES + 1
 
 
 def judge(by: str, **options: object) -> Judge:

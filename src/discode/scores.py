@@ -18,6 +18,7 @@ from discode.decoders.bounds import truncation_bound
 from discode.errors import InputError, count_of, require
 from discode.pairs import Pair
 from discode.readings import Readings, SentenceReadings
+from discode.sentences import sentence_weights
 from discode.signature import Signature
 
 Floats = NDArray[np.float64]
@@ -70,7 +71,8 @@ class Scores:
         images: What each image is called, "" where it has no name; None where that is not known.
         captions: The captions, likewise.
         sentences: For each caption its sentences with their scores, of which ``value``, ``raw`` and
-            ``smoothing`` are the means, or None where it was judged whole; None where all were.
+            ``smoothing`` are the means (what follows the 32nd is judged as one text, and weighs as
+            many as it holds), or None where it was judged whole; None where all were.
     """
 
     value: Floats
@@ -164,10 +166,13 @@ class Scores:
         for row, (texts, _) in parts.items():
             rows = np.arange(start, start + len(texts))
             start += len(texts)
+            weights = sentence_weights(texts)
             for name, column in means.items():
                 if column is not None:
                     values = getattr(scores, name)
-                    column[row] = 0.0 if values is None else values[rows].mean()
+                    column[row] = (
+                        0.0 if values is None else np.average(values[rows], weights=weights)
+                    )
             for name, marks in scores.flags.items():
                 flags[name][row] = marks[rows].any()
             sentences[row] = SentenceScores(texts, tuple(scores.value[rows].tolist()))

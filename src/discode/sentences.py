@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from discode.errors import InputError, shortened
@@ -12,7 +13,7 @@ WAYS = ("auto", "caption", "sentence")
 """How captions may be judged: by their sentences where the judge would not read all of them
 ("auto"), as a whole always, or by their sentences always."""
 MAX_SENTENCES = 32
-"""Of a caption; what comes after them is one more sentence, so that no caption costs any number."""
+"""Of a caption; what comes after them is judged as one more: no caption costs any number."""
 
 # What ends a sentence before a space, or by itself in Chinese and Japanese, with the quotes and
 # brackets that close after it. One that goes on with such marks began earlier: long rows of dots
@@ -41,8 +42,10 @@ def not_a_way(by: object) -> InputError:
     return InputError(f"by={shortened(by)} is not allowed; give {', '.join(WAYS)}")
 
 
-def split_sentences(text: str) -> list[str]:
+def split_sentences(text: str, most: int = MAX_SENTENCES) -> list[str]:
     """Return the sentences of a text, each as it stands there; one where none ends before its end.
+
+    What follows the first ``most`` is not split.
 
     Every character but the space between two of them is in one of them. Lines of a list are
     sentences; a line that goes on with a small letter, or follows a colon, is not.
@@ -52,7 +55,7 @@ def split_sentences(text: str) -> list[str]:
     """
     pieces, start = [""], 0
     for match in _END.finditer(text):
-        if match.end() == len(text) or len(pieces) > MAX_SENTENCES:
+        if match.end() == len(text) or len(pieces) > most:
             break
         if _ends(text, match):
             pieces.append(text[start : match.end()])
@@ -64,6 +67,15 @@ def split_sentences(text: str) -> list[str]:
         else:  # a quote, a picture, a row of dots is no sentence
             sentences[-1] += piece
     return [sentence.strip() for sentence in sentences]
+
+
+def sentence_weights(texts: Sequence[str]) -> list[int]:
+    """Return how many sentences each text of :func:`split_sentences` holds: all but the last, one.
+
+    >>> sentence_weights(split_sentences("It is red. " * 40))[-2:]
+    [1, 8]
+    """
+    return [1] * (len(texts) - 1) + [len(split_sentences(texts[-1], len(texts[-1])))]
 
 
 def _ends(text: str, match: re.Match[str]) -> bool:
