@@ -18,9 +18,9 @@ import numpy as np
 
 import discode
 from discode.backends.served.backend import Served
-from discode.backends.served.parse_logprobs import reading_from_tokens
 from discode.backends.served.transport import wait_for
 from discode.images import demo_path
+from discode.readings.stems import reading_from_tokens
 from discode.scales import FIVE, UNIT
 
 QUESTIONS = (

@@ -14,7 +14,6 @@ import numpy as np
 from discode.backends import Backend, Blocks, open_backend
 from discode.backends.embedded import introduce
 from discode.backends.recorded import Recorded
-from discode.backends.served.parse_logprobs import readings_from_json
 from discode.decoders import Decoder, get_decoder
 from discode.errors import BackendError, BadDataError, ImageError, InputError, shortened
 from discode.explain.effects import THRESHOLD, Explanation, explain_scores, pairs_to_explain
@@ -32,6 +31,7 @@ from discode.pairs import (
 from discode.plugins import never_exiting
 from discode.prompts import FLEUR, Prompt, get_prompt, needs_neutralising
 from discode.readings import Origin, Readings, ReadingsCollector, SentenceReadings
+from discode.readings.openai import readings_from_json
 from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.rows import RowOptions, RowScorer
 from discode.scales import UNIT, Scale, get_scale

@@ -17,10 +17,10 @@ import pytest
 from PIL import Image
 
 from discode.backends.served.client import ChatAnswer, ChatClient
-from discode.backends.served.parse_logprobs import Token
 from discode.errors import BackendError, InputError
 from discode.metrics.llm import chat_metric, clair, g_veval
 from discode.pairs import Pair
+from discode.readings.tokens import Token
 
 KEY = "sk-secret"
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from discode.backends.served.parse_logprobs import readings_from_json
 from discode.bulk import Totals
 from discode.bulk.columns import ScoredRows
 from discode.bulk.tables import LINES_TO_TRUST
@@ -22,6 +21,7 @@ from discode.files import parse_json, reading
 from discode.judge import decode as decode_readings
 from discode.readings import Readings, ReadingsCollector
 from discode.readings.exchange import reading_from_row
+from discode.readings.openai import readings_from_json
 from discode.scales import Scale, get_scale
 
 BLOCK_ROWS = 4096

@@ -95,7 +95,7 @@ string."""
 def g_veval(answer: ChatAnswer) -> float:
     """Return the expected integer 0..100 between two ``$``, renormalised over integers.
 
-    >>> from discode.backends.served.parse_logprobs import Token
+    >>> from discode.readings.tokens import Token
     >>> top = {"80": math.log(0.6), "90": math.log(0.2), "a": 0}
     >>> tokens = (Token(" $", {}), Token("80", top), Token("$.", {}))
     >>> round(g_veval(ChatAnswer("The final score is $80$.", tokens)), 6)

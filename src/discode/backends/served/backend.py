@@ -1,7 +1,7 @@
 """Served models as judges: any server that returns log-probabilities in OpenAI's chat format.
 
 The model generates a few tokens, greedily; the likeliest tokens at each position are the reading
-(:mod:`discode.backends.served.parse_logprobs`). Where a server knows vLLM's ``logprob_token_ids``,
+(:mod:`discode.readings.stems`). Where a server knows vLLM's ``logprob_token_ids``,
 we ask for the tokens of all answers, so that none is missing. Where it goes on with an answer that
 we begin, the stem that the model did not write can be read as well.
 """
@@ -30,11 +30,6 @@ from discode.backends.served.estimate import (
     image_tokens,
     text_tokens,
 )
-from discode.backends.served.parse_logprobs import (
-    reading_from_paths,
-    reading_from_tokens,
-    stem_paths,
-)
 from discode.backends.served.schedule import Request, RequestQueue
 from discode.backends.served.server import MAX_TOKEN_IDS, ModelServer, ServerFeatures, model_name
 from discode.backends.served.throttle import RequestThrottle
@@ -45,6 +40,7 @@ from discode.options import POSITIVE, SIZE, TEXT, option, options_of, with_optio
 from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Identity, Readings
+from discode.readings.stems import reading_from_paths, reading_from_tokens, stem_paths
 from discode.scales import Scale
 
 LOG = logging.getLogger("discode")

@@ -21,13 +21,6 @@ from typing import Any, Protocol
 
 import httpx
 
-from discode.backends.served.parse_logprobs import (
-    OTHER_TOKENS,
-    Token,
-    choices_in_order,
-    tokens_of_text,
-    what_is_wrong,
-)
 from discode.backends.served.throttle import RequestThrottle
 from discode.backends.served.transport import (
     Connections,
@@ -44,6 +37,8 @@ from discode.errors import (
     UnreachableError,
 )
 from discode.options import SIZE, TEXT, Configurable, Numbers, option, with_options_documented
+from discode.readings.openai import OTHER_TOKENS, choices_in_order, what_is_wrong
+from discode.readings.tokens import Token, tokens_of_text
 
 LOG = logging.getLogger("discode")
 Message = Mapping[str, Any]

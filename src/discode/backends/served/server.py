@@ -15,8 +15,8 @@ from PIL import Image
 
 from discode.backends.served.client import IMAGE_PLACEHOLDER, ChatAnswer, ChatClient
 from discode.backends.served.estimate import EncodedImage, data_url
-from discode.backends.served.parse_logprobs import SPACE_MARKS, Token, difference, distance
 from discode.backends.served.transport import wait_for
+from discode.backends.served.weights import difference, distance
 from discode.errors import (
     BackendError,
     DiscodeError,
@@ -26,6 +26,7 @@ from discode.errors import (
     UnreachableError,
 )
 from discode.prompts import FLEUR
+from discode.readings.tokens import SPACE_MARKS, Token
 from discode.scales import UNIT, Scale
 
 LOG = logging.getLogger("discode")

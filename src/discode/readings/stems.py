@@ -1,276 +1,29 @@
-"""Readings from a server's answer: the tokens written, and the likeliest ones at each position.
+"""Readings from an answer's tokens: what is known of every answer along each stem of a scale.
 
 Tokenizers cut "0.75" in many ways: ``0 . 75``, ``0. 7 5``, ``0 .7``, or one token. So we find the
 answer in the text; the token that holds its first decimal is at position T. The other tokens that
 were likely at T are read letter by letter: after a written ``0``, ``.7`` is a 7, and so is ``.75``.
-Tokens before the message, which are reasoning, are not looked at.
 """
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.errors import DiscodeError, InputError
-from discode.readings import Readings
-from discode.readings.base import POSITIVE_TOLERANCE, absent_answers
+from discode.readings.base import Readings, absent_answers
+from discode.readings.tokens import SPACE_MARKS, Token, candidates, pieces_of, token_logp
 from discode.scales import Scale, find_rating, piece_at, why_no_rating
 
 Floats = NDArray[np.float64]
-SPACE_MARKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n"})
-# What servers write in many ways: spaces, and the bytes of characters that tokens cut.
-_UNSPELLED = re.compile(r"(?:bytes:)?(?:\\x[0-9a-fA-F]{2})+|<0x[0-9a-fA-F]{2}>|[^!-~]")
-LEAST_LOGP = -20.0
-"""Below it log-probabilities are rounding, or a stand-in such as -9999."""
 MIN_LEAD = 0.5
 """Below this probability that an answer begins with a stem, what the model writes counts."""
 SEVERAL_TOKENS = "in several tokens; take another scale (unit, five)"
-OTHER_TOKENS = "the log-probabilities are not those of the message"
-NO_LOGPROBS = (
-    "the response has no log-probabilities; ask for logprobs=True, top_logprobs=20 (completions: "
-    'logprobs=5; Responses: include=["message.output_text.logprobs"], top_logprobs=20)'
-)
-
-
-@dataclass(frozen=True)
-class Token:
-    """A token that the model wrote, and log-probabilities of the likeliest tokens in its place."""
-
-    text: str
-    top: Mapping[str, float]
-    logp: float = math.nan
-
-    @classmethod
-    def parse(cls, item: Mapping[str, Any]) -> Token:
-        """Read one position of OpenAI's ``logprobs``; anything else raises.
-
-        Probabilities of tokens with equal text are added, repeated rows dropped.
-        """
-        seen: dict[str, set[float]] = {}
-        for top in item.get("top_logprobs") or ():
-            logp = _logp(top)
-            if math.isnan(logp):
-                raise InputError(f"impossible log-probability {logp} of {top['token']!r}")
-            seen.setdefault(str(top["token"]), set()).add(logp)
-        merged = {
-            text: min(0.0, float(np.logaddexp.reduce(sorted(values))))
-            for text, values in seen.items()
-        }
-        return cls(str(item["token"]), merged, _logp(item) if "logprob" in item else math.nan)
-
-
-def _logp(item: Mapping[str, Any]) -> float:
-    logp = float(item["logprob"])
-    if logp > POSITIVE_TOLERANCE:
-        raise InputError(f"impossible log-probability {logp} of {item['token']!r}")
-    return min(logp, 0.0)
-
-
-Places = list[tuple[int, int] | None]
-"""For each answer, which token held it, of how many."""
-
-
-def readings_from_json(
-    data: Any, scale: Scale, *, missing: str = "nan"
-) -> tuple[Readings, Places] | None:
-    """Read responses of OpenAI's interfaces, or parts of them; None for anything else.
-
-    That is: a response of chat completions, completions or Responses, one of its choices, its
-    ``logprobs``, a list of positions, or one position, as JSON or as objects of OpenAI's package;
-    or a sequence of these, among which mappings of tokens may stand. One position is the answer's
-    own; among several it is found.
-
-    >>> from discode.scales import FIVE
-    >>> top = [{"token": str(n), "logprob": math.log(0.2)} for n in range(1, 6)]
-    >>> content = [{"token": t, "logprob": -1.7, "top_logprobs": top} for t in ("I", " say ", "4")]
-    >>> readings, places = readings_from_json({"logprobs": {"content": content}}, FIVE)
-    >>> places, readings.errors
-    ([(2, 3)], {})
-    """
-    first = data
-    while isinstance(first, list | tuple) and first:
-        first = first[0]
-    if not isinstance(first, Mapping) and not hasattr(first, "model_dump"):
-        return None  # numbers, of which there may be millions
-    answers = _answers_in(_plain(data))
-    if answers is None:
-        return None
-    parts: list[Readings] = []
-    places: Places = []
-    for answer in answers:
-        place = None
-        try:
-            if isinstance(answer, InputError):
-                raise answer
-            if answer is None:
-                part = Readings.failed(scale, [OTHER_TOKENS])
-            elif isinstance(answer, Token | Mapping):
-                top = _candidates(answer) if isinstance(answer, Token) else answer
-                part = Readings.of(top, scale, missing=missing)
-            else:
-                part = reading_from_tokens(answer, scale, missing=missing)
-                pieces = _pieces(answer)
-                if rating := find_rating("".join(pieces), scale):
-                    place = (piece_at(pieces, rating.at), len(answer))
-        except InputError as error:
-            if not isinstance(data, list | tuple):
-                raise
-            part = Readings.failed(scale, [str(error)])  # the others are not lost
-        parts.append(part)
-        places.append(place)
-    return Readings.concat(scale, parts), places
-
-
-def _plain(data: Any) -> Any:
-    """Return the JSON of OpenAI's objects, in a list, too."""
-    if isinstance(data, list | tuple):
-        return [_plain(item) for item in data]
-    return data.model_dump() if hasattr(data, "model_dump") else data
-
-
-_Answer = Token | list[Token] | Mapping[str, Any] | InputError | None
-"""One position, an answer's tokens, a mapping of tokens, or why there are none.
-
-None where the tokens are not the message's."""
-
-
-def _answers_in(data: Any) -> list[_Answer] | None:
-    """Return the answers in OpenAI's JSON, or in a list of such; None where it is neither."""
-    if not isinstance(data, list):
-        return _answers_of(data) if isinstance(data, Mapping) else None
-    if data and all(isinstance(item, Mapping) and "top_logprobs" in item for item in data):
-        return [_tokens(data)]  # the positions of one answer
-    collected: list[_Answer] = []
-    known = False
-    for item in data:
-        try:
-            answers = _answers_in(item)
-        except InputError as error:
-            answers = [error]
-        if answers is not None:
-            collected += answers
-            known = True
-        elif isinstance(item, Mapping) and "token" not in item:  # which is part of a row
-            collected.append(item)
-        else:
-            return None
-    return collected if known else None
-
-
-def _answers_of(data: Mapping[str, Any]) -> list[_Answer] | None:
-    if isinstance(data.get("error"), Mapping):
-        raise InputError(f"an error, not an answer: {data['error'].get('message')}")
-    if isinstance(data.get("response"), Mapping) and "custom_id" in data:  # a line of a batch
-        return _answers_of(data["response"].get("body") or {})
-    if isinstance(data.get("choices"), list):
-        if not data["choices"]:
-            raise InputError("the response has no choices, so no answer")
-        return [_of_choice(choice) for choice in choices_in_order(data["choices"])]
-    if isinstance(data.get("output"), list):
-        return [_of_responses(data["output"])]
-    if "token" in data and isinstance(data.get("top_logprobs"), list):
-        return [*_tokens([data])]
-    if isinstance(data.get("message"), Mapping) or isinstance(data.get("logprobs"), Mapping):
-        return [_of_choice(data)]
-    if isinstance(data.get("content"), list) or isinstance(data.get("tokens"), list):
-        return [_of_logprobs(data)]
-    return None
-
-
-def _of_choice(choice: Any) -> list[Token] | None:
-    logprobs = choice.get("logprobs") if isinstance(choice, Mapping) else None
-    if not isinstance(logprobs, Mapping):
-        raise InputError(NO_LOGPROBS)
-    tokens, message = _of_logprobs(logprobs), choice.get("message", choice)
-    text = message.get("content", choice.get("text", tokens))
-    return tokens if text is tokens else tokens_of_text(tokens, str(text or ""))
-
-
-def _of_logprobs(logprobs: Mapping[str, Any]) -> list[Token]:
-    if isinstance(logprobs.get("tokens"), list):  # of completions: three lists
-        names = ("tokens", "token_logprobs", "top_logprobs")
-        lists = itertools.zip_longest(*(logprobs.get(name) or () for name in names))
-        return _tokens(
-            {
-                "token": token,
-                "logprob": math.nan if logp is None else logp,
-                "top_logprobs": [{"token": t, "logprob": p} for t, p in (top or {}).items()],
-            }
-            for token, logp, top in lists
-        )
-    if not logprobs.get("content"):
-        raise InputError(NO_LOGPROBS)
-    return _tokens(logprobs["content"])
-
-
-def _of_responses(output: list[Any]) -> list[Token] | None:
-    """Return the tokens of what was said; reasoning and calls of tools have none."""
-    tokens: list[Token] = []
-    text = ""
-    for item in output:
-        for part in (isinstance(item, Mapping) and item.get("content")) or ():
-            if isinstance(part, Mapping) and part.get("type") == "output_text":
-                tokens += _tokens(part.get("logprobs") or ())
-                text += str(part.get("text") or "")
-    if not tokens:
-        raise InputError(NO_LOGPROBS)
-    return tokens_of_text(tokens, text)
-
-
-def _tokens(items: Iterable[Any]) -> list[Token]:
-    try:
-        return [Token.parse(item) for item in items]
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise InputError(f"not OpenAI's log-probabilities: {what_is_wrong(error)}") from None
-
-
-def what_is_wrong(error: Exception) -> str:
-    """Return why a response could not be read, without Python's names."""
-    if isinstance(error, KeyError):
-        return f"it has no {error}"
-    if isinstance(error, DiscodeError):
-        return str(error)
-    return "a part of it is empty or of the wrong kind"
-
-
-def choices_in_order(choices: Sequence[Any]) -> list[Any]:
-    """Return a response's choices by their index, which need not be the order they are sent in."""
-    numbers = [isinstance(choice, Mapping) and choice.get("index") for choice in choices]
-    order = [number if isinstance(number, int) else 0 for number in numbers]
-    return [choices[place] for place in np.argsort(order, kind="stable")]
-
-
-def tokens_of_text(tokens: Sequence[Token], text: str) -> list[Token] | None:
-    """Return the tokens that spell a message; None where they spell something else.
-
-    Others may stand before it, which are reasoning, and after it.
-
-    >>> tokens = [Token(t, {}) for t in ("<think>", "0.2", "</think>", " ", "0", ".9", "<eos>")]
-    >>> [token.text for token in tokens_of_text(tokens, "0.9")], tokens_of_text(tokens, "0.3")
-    (['0', '.9'], None)
-    """
-    pieces = [_UNSPELLED.sub("", token.text) for token in tokens]
-    wanted, whole = _UNSPELLED.sub("", text), "".join(pieces)
-    starts = list(itertools.accumulate(map(len, pieces), initial=0))
-    for first in reversed(range(len(tokens))) if wanted else ():
-        end = starts[first] + len(wanted)
-        if whole.startswith(wanted, starts[first]) and end in starts:
-            return list(tokens[first : bisect.bisect_left(starts, end)])
-    if not wanted and not whole and text.strip():  # no sign of it can be compared: "七"
-        return list(tokens)
-    return None if wanted and tokens else []
-
-
-def _pieces(tokens: Sequence[Token]) -> list[str]:
-    return [token.text.translate(SPACE_MARKS) for token in tokens]
 
 
 def reading_from_tokens(
@@ -295,7 +48,7 @@ def reading_from_tokens(
     >>> np.exp(reading.answer_logp[0, 0]).round(3).tolist(), reading.truncated.tolist()
     ([0.033, 0.033, 0.033, 0.6, 0.2], [True])
     """
-    pieces = _pieces(tokens)
+    pieces = pieces_of(tokens)
     rating = find_rating(text := "".join(pieces), scale)
     if rating is None:
         return Readings.failed(scale, [why_no_rating(text, scale)])
@@ -306,7 +59,7 @@ def reading_from_tokens(
     if not scale.stems[rating.stem]:
         if _answer(pieces[at], scale) != answer:
             return Readings.failed(scale, [f"the model writes {answer!r} {SEVERAL_TOKENS}"])
-        top = _candidates(tokens[at])
+        top = candidates(tokens[at])
         if not whole and len(answer) == 1:  # a longer one would be one token
             top = _before_unclear(top, scale)
         if tokens[at].text not in top:
@@ -360,7 +113,7 @@ class StemPath:
         return self.left < 2
 
     def _text(self, tokens: Sequence[Token]) -> str:
-        return "".join(_pieces(tokens)).removeprefix(self.junk).lstrip()
+        return "".join(pieces_of(tokens)).removeprefix(self.junk).lstrip()
 
     @property
     def _written(self) -> str:
@@ -375,8 +128,8 @@ class StemPath:
         """Go on along tokens that the model wrote after what it was given."""
         self.lost = not tokens
         for token, after in itertools.zip_longest(tokens, tokens[1:]):
-            likely = _candidates(token)
-            text, logp = token.text, _token_logp(token)
+            likely = candidates(token)
+            text, logp = token.text, token_logp(token)
             if not self._fits(text):
                 text = max(filter(self._fits, likely), key=lambda text: likely[text], default="")
                 self.lost = not text  # so unlikely that it is not in the list
@@ -392,8 +145,8 @@ class StemPath:
         """Return what is known at the answer; the mass is log P(stem)."""
         *before, last = self.tokens
         written, junk = self._text(before), "" if before else self.junk
-        position = _answers_at(_candidates(last), self.scale, self.stem, written, junk, every)
-        return position._replace(mass=sum(map(_token_logp, before)) + position.mass)
+        position = _answers_at(candidates(last), self.scale, self.stem, written, junk, every)
+        return position._replace(mass=sum(map(token_logp, before)) + position.mass)
 
     def second_decimals(self, *, inside: bool) -> _Position | None:
         """Return what is known of the second decimal; None where the number ends.
@@ -403,7 +156,7 @@ class StemPath:
         stem = self.scale.stems[self.stem]
         more = self._written[len(stem) + 1 :]
         if not more and self.after and self.after.text.translate(SPACE_MARKS)[:1].isdigit():
-            top = _candidates(self.after)
+            top = candidates(self.after)
         elif more and inside:  # P(5 | 8) = Σ P("85...") / Σ P("8...")
             start = self.tokens[-1].text.translate(SPACE_MARKS).removesuffix(more)
             texts = {text.translate(SPACE_MARKS): p for text, p in self.tokens[-1].top.items()}
@@ -420,14 +173,14 @@ def stem_paths(tokens: Sequence[Token], scale: Scale, *, forced: bool) -> list[S
 
     None where it has no rating, nor probably begins with one, unless ``forced``.
     """
-    pieces = _pieces(tokens)
+    pieces = pieces_of(tokens)
     rating = find_rating("".join(pieces), scale)
     words = [place for place, piece in enumerate(pieces) if piece.strip()]
     if not words:
         return []
     first = piece_at(pieces, rating.start) if rating else words[0]
     if rating is None and not forced:
-        leads = [_lead(_candidates(tokens[first]), stem, "") for stem in scale.stems]
+        leads = [_lead(candidates(tokens[first]), stem, "") for stem in scale.stems]
         if np.nansum(np.exp(leads)) < MIN_LEAD:
             return []
     before = "".join(pieces[:first])
@@ -436,52 +189,6 @@ def stem_paths(tokens: Sequence[Token], scale: Scale, *, forced: bool) -> list[S
     for path in paths:
         path.follow(tokens[first:])
     return paths
-
-
-def distance(one: Token, other: Token) -> float:
-    """Return by how much two lists of likely tokens differ, at least: total variation.
-
-    A token that is missing from a list is no likelier there than the least likely one in it.
-
-    >>> flat = {str(n): math.log(0.05) for n in range(20)}
-    >>> other = {str(n): math.log(0.051) for n in range(4, 24)}
-    >>> round(distance(Token("5", flat), Token("5", other)), 3)
-    0.02
-    >>> round(distance(Token("5", flat), Token("a", {"a": math.log(0.9)})), 3)
-    0.85
-    """
-    lists = [{t: math.exp(p) for t, p in _candidates(token).items()} for token in (one, other)]
-    least = [min(p.values()) for p in lists]
-    more = [
-        sum(max(0.0, p - there.get(text, most)) for text, p in here.items())
-        for here, there, most in zip(lists, lists[::-1], least[::-1], strict=True)
-    ]
-    return max(more)
-
-
-def difference(one: Sequence[Token], other: Sequence[Token]) -> float:
-    """Return by how much log-probabilities of two answers differ, at least: root mean square.
-
-    Positions count up to the first at which another token was written, and tokens as in
-    :func:`distance`, down to :data:`LEAST_LOGP`.
-
-    >>> yes, no = Token("y", {"y": -0.1, "n": -2.3}), Token("n", {"y": -0.7, "n": -0.7})
-    >>> round(difference([yes, yes], [no, yes]), 3), difference([yes], [yes])
-    (1.208, 0.0)
-    """
-    squares: list[float] = []
-    for pair in zip(one, other, strict=False):
-        lists = [{t: max(p, LEAST_LOGP) for t, p in _candidates(token).items()} for token in pair]
-        for here, there in (lists, lists[::-1]):
-            least = min(there.values())
-            squares += [
-                (p - there.get(text, min(p, least))) ** 2
-                for text, p in here.items()
-                if p > LEAST_LOGP
-            ]
-        if pair[0].text != pair[1].text:
-            break
-    return math.sqrt(sum(squares) / len(squares)) if squares else math.inf
 
 
 def reading_from_paths(
@@ -513,7 +220,7 @@ def reading_from_paths(
         second = likelier.second_decimals(inside=not generated)
     # No method looks at what follows an unlikely "1.".
     cut = [end.cut for end in (ends[stem], ends.get(0), second) if end]
-    begins = _candidates(likelier.tokens[0])
+    begins = candidates(likelier.tokens[0])
     lead_logp = np.array([[_lead(begins, beginning, junk) for beginning in scale.stems]])
     return Readings(
         scale,
@@ -549,15 +256,6 @@ def _before_unclear(top: Mapping[str, float], scale: Scale) -> dict[str, float]:
         if longer and logp > max(mass.get(a, -math.inf) for a in longer):
             unclear = max(unclear, logp)
     return {token: logp for token, logp in top.items() if logp > unclear}
-
-
-def _token_logp(token: Token) -> float:
-    return token.top.get(token.text, -math.inf) if math.isnan(token.logp) else token.logp
-
-
-def _candidates(token: Token) -> dict[str, float]:
-    """Return the likely tokens; the one written may be missing from a server's list."""
-    return {token.text: _token_logp(token), **token.top}
 
 
 class _Position(NamedTuple):
