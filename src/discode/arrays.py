@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.errors import InputError
+from discode.errors import InputError, require
 
 
 def is_array(value: Any) -> bool:
@@ -17,6 +17,16 @@ def is_array(value: Any) -> bool:
     (True, False)
     """
     return hasattr(value, "shape") and (hasattr(value, "__array__") or hasattr(value, "__dlpack__"))
+
+
+def widest_float(device: Any) -> Any:
+    """Return torch's float64, or float32 for a device of Apple's (mps), which has no wider one.
+
+    >>> widest_float("mps"), widest_float("cpu")  # doctest: +SKIP
+    (torch.float32, torch.float64)
+    """
+    torch = require("torch", "hf")
+    return torch.float32 if torch.device(device).type == "mps" else torch.float64
 
 
 def as_numpy(value: Any) -> NDArray[Any]:

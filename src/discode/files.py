@@ -59,9 +59,10 @@ def replacing(path: Path, *, unless_exists: bool = False) -> Iterator[Path]:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
-    temp = Path(name)
+    temp, lock = Path(name), os.fdopen(handle, "rb")
     try:
-        lock_file(handle)  # for :func:`remove_abandoned`
+        if lock_file(handle) is None:  # for :func:`remove_abandoned`
+            lock.close()  # Windows has no such locks, and renames and removes no open file
         yield temp
         mask = os.umask(0)
         os.umask(mask)
@@ -71,7 +72,7 @@ def replacing(path: Path, *, unless_exists: bool = False) -> Iterator[Path]:
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
-        os.close(handle)
+        lock.close()
         temp.unlink(missing_ok=True)
 
 

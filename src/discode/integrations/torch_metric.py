@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,17 +11,21 @@ import numpy as np
 import torch
 import torchmetrics
 
+from discode.arrays import widest_float
 from discode.images import ImageSource
 from discode.judge import load
 from discode.rows import score_columns
 from discode.scores import Metric
+
+_UNIT = 1e-9
 
 
 class DiscodeScore(torchmetrics.Metric):  # type: ignore[misc]  # the extra may not be installed
     """The mean score of all pairs seen, in all processes.
 
     Its states are sums, so that a process needs no more memory for more pairs: ``total`` of the
-    scores, ``judged`` pairs and ``failed`` ones, which are not part of the mean.
+    scores, in units of 1e-9, ``judged`` pairs and ``failed`` ones, which are not part of the mean.
+    They are whole numbers, which every device has (mps lacks float64) and adds up exactly.
 
     Args:
         judge: Who judges, or another metric; :func:`discode.load` without arguments if None.
@@ -39,7 +44,7 @@ class DiscodeScore(torchmetrics.Metric):  # type: ignore[misc]  # the extra may 
         super().__init__(**options)
         self.judge: Metric = load() if judge is None else judge
         self._reason = "in another process"
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("total", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("judged", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("failed", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
@@ -59,16 +64,20 @@ class DiscodeScore(torchmetrics.Metric):  # type: ignore[misc]  # the extra may 
             self._reason = scores.errors[min(scores.errors)]
         self.failed += failed
         self.judged += len(scores) - failed
-        self.total += float(np.nansum(scores.value))
+        self.total += round(float(np.nansum(scores.value)) / _UNIT)
 
     def compute(self) -> torch.Tensor:
-        """Return the mean over the pairs that could be judged; NaN if none could.
+        """Return the mean over the pairs that could be judged, as float64 (on mps float32).
 
-        A warning on the logger ``discode`` counts the others, with the reason of one.
+        It is NaN if none could. A warning on the logger ``discode`` counts the others, with the
+        reason of one.
         """
         if failed := int(self.failed):
             logging.getLogger("discode").warning(
                 "%d of %d pairs were not judged; the mean is that of the others (%s)",
                 failed, failed + int(self.judged), self._reason,
             )  # fmt: skip
-        return self.total / self.judged
+        total, judged = int(self.total), int(self.judged)
+        mean = total * _UNIT / judged if judged else math.nan
+        device = self.total.device
+        return torch.tensor(mean, dtype=widest_float(device), device=device)

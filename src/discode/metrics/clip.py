@@ -139,7 +139,7 @@ class ClipEncoder:
         with torch.inference_mode():
             output = run(**{key: value.to(device) for key, value in inputs.items()})
         output = getattr(output, "pooler_output", output)  # a tensor before transformers 5
-        vectors: Floats = output.double().cpu().numpy()
+        vectors: Floats = output.cpu().double().numpy()
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.unit else vectors
 
 

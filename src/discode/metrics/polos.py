@@ -227,7 +227,7 @@ class Polos(PairMetric):
                     spread = ((layer - mean[:, None, None]) * here).square().sum(dim=(1, 2)) / count
                     first = (layer[:, 0] - mean[:, None]) / (spread + 1e-12).sqrt()[:, None]
                     total = total + float(weight) * first
-            vectors = total.double().cpu().numpy()
+            vectors = total.cpu().double().numpy()
             self._sentences.update(zip(batch, zip(vectors, cut, strict=True), strict=True))
 
 

@@ -70,8 +70,9 @@ class Card:
     def save(self, path: Path) -> None:
         """Write the card, completely or not at all."""
         data = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        text = json.dumps(without_nan(data), ensure_ascii=False, indent=1) + "\n"
         with replacing(path) as temp:
-            temp.write_text(json.dumps(without_nan(data), ensure_ascii=False, indent=1) + "\n")
+            temp.write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Card:

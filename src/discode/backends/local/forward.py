@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from discode.arrays import widest_float
 from discode.backends.local.generate import MAX_NEW_TOKENS
 from discode.backends.local.gpu.fused import (
     RotaryModules,
@@ -257,7 +258,7 @@ class Runner:
         """Return log-probabilities (..., I) of the wanted ids, by logits (..., V)."""
         logits = logits.float()
         chosen = logits[..., self.ids(tokenized).wanted]
-        return (chosen - logits.logsumexp(-1, keepdim=True)).double()
+        return (chosen - logits.logsumexp(-1, keepdim=True)).to(widest_float(chosen.device))
 
     def unless_ended(self, logits: Any, tokenized: TokenizedPrompt) -> Any:
         """Return log-probabilities (..., I), NaN where the likeliest token is not a digit."""
@@ -286,7 +287,9 @@ class Runner:
             groups = tokenized.answers[0]
             self._id_tensors[tokenized] = _Ids(
                 torch.tensor(tokenized.wanted, device=self._device),
-                torch.from_numpy(tokenized.answer_of).to(self._device),
+                torch.from_numpy(tokenized.answer_of)
+                .to(widest_float(self._device))
+                .to(self._device),
                 torch.tensor([group[0] for group in groups], device=self._device),
                 torch.tensor([i for group in groups for i in group], device=self._device),
             )
