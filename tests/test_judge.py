@@ -15,6 +15,7 @@ from PIL import Image
 import discode
 from discode.backends import Backend, Blocks
 from discode.backends.embedded import SHA256, introduce
+from discode.backends.embedded import backend as embedded
 from discode.errors import BackendError, InputError, MissingExtraError
 from discode.images import open_image
 from discode.judge import note_ignored_references
@@ -51,7 +52,7 @@ def test_the_default_judge_introduces_itself_once(
     assert record.name == "discode"
     line = record.getMessage()
     assert "\n" not in line
-    for word in (f"-{SHA256[:8]} ", "--model", "'embedded'"):
+    for word in (f"-{SHA256[:8]} ", *embedded.WAYS_TO_CHOOSE):
         assert word in line
     assert capfd.readouterr().out == ""
 
@@ -278,6 +279,24 @@ def test_rows_of_scores_are_ready_for_json(image: Path) -> None:
     with pytest.raises(InputError, match="one score"):
         float(scores)
     assert "Scores(" in repr(scores)
+
+
+def test_what_a_notebook_shows(image: Path, tmp_path: Path) -> None:
+    """One line each, HTML beside it, and no request to find out who a server is."""
+    nowhere = discode.load("endpoint:tiny", base_url="http://127.0.0.1:9/v1")
+    judge = discode.load(FakeModel(), method="raw", store=tmp_path / "<r>.db")
+    (explanation,) = judge.explain(image, "a cat\non a <b>mat</b>")
+    for shown, word in (
+        (nowhere, "tiny@127.0.0.1:9"), (judge, "raw"), (judge.signature, judge.signature.short),
+        (explanation, "mat"),
+    ):  # fmt: skip
+        assert word in repr(shown)
+        assert "\n" not in repr(shown)
+        assert len(repr(shown)) < 160
+        html = shown._repr_html_()
+        assert html.startswith("<")
+        assert "<r>" not in html
+        assert "<b>" not in html
 
 
 def test_decode_takes_options_and_refuses_unknown_ones() -> None:

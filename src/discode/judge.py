@@ -37,7 +37,7 @@ from discode.rows import RowOptions, RowScorer
 from discode.scales import UNIT, Scale, get_scale
 from discode.scores import Progress, Scores
 from discode.sentences import WAYS, not_a_way, sentence_pairs
-from discode.signature import GIVEN, Signature, sign
+from discode.signature import GIVEN, Signature, SignedDecoder, fields_table, sign
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -90,6 +90,19 @@ class Judge:
         return sign(
             self.backend.identity, self.scale, self.decoder, self.prompt, references="as given",
             by=self.by,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        parts = (self.decoder.name, self.prompt.name, self.scale.name)
+        return f"Judge({shortened(self.backend)}, {', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """Return what it judges with for a notebook; a server is not asked who it is."""
+        kept = "none" if self.store is None else self.store.path
+        return fields_table(
+            [("judge", shortened(self.backend)), ("decoder", SignedDecoder.of(self.decoder)),
+             ("prompt", self.prompt.name), ("scale", self.scale.name), ("by", self.by),
+             ("store", kept)]
         )  # fmt: skip
 
     def by_caption(self) -> Judge:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from discode.decoders import Decoder, named_decoder
@@ -132,6 +133,13 @@ class Signature:
     def __str__(self) -> str:
         return "|".join(f"{key}:{value}" for key, value in self)
 
+    def __repr__(self) -> str:
+        return f"Signature({self.short})"
+
+    def _repr_html_(self) -> str:
+        """Return the fields for a notebook, a row each."""
+        return fields_table(self)
+
     @property
     def short(self) -> str:
         """Who made it, and a digest of the long form.
@@ -139,9 +147,29 @@ class Signature:
         >>> len(Signature.of(metric="cider").short)
         14
         """
-        who = [self.get(key).partition("(")[0] for key in ("metric", "model", "decoder")]
-        digest = hashlib.sha256(str(self).encode()).hexdigest()[:8]
-        return "|".join([*filter(None, who), digest])
+        return shortened_signature(str(self))
+
+
+def shortened_signature(text: str) -> str:
+    """Return the short form of a signature's long one: who made it, and a digest.
+
+    >>> shortened_signature("discode:0.2.0|model:m|decoder:raw(stem=greedy)")[:6]
+    'm|raw|'
+    """
+    fields = dict(part.partition(":")[::2] for part in text.split("|"))
+    who = (fields.get(key, "").partition("(")[0] for key in ("metric", "model", "decoder"))
+    return "|".join([*filter(None, who), hashlib.sha256(text.encode()).hexdigest()[:8]])
+
+
+def fields_table(fields: Iterable[tuple[str, object]]) -> str:
+    """Return names with their values as an HTML table.
+
+    >>> fields_table([("scale", "unit")])
+    '<table><tr><th>scale</th><td>unit</td></tr></table>'
+    """
+    cells = ((escape(key), escape(str(value))) for key, value in fields)
+    rows = (f"<tr><th>{key}</th><td>{value}</td></tr>" for key, value in cells)
+    return f"<table>{''.join(rows)}</table>"
 
 
 def _clean(value: Any) -> Any:

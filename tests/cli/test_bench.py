@@ -58,7 +58,7 @@ def test_run_table_plot_compare(folder: Path) -> None:
     assert "two: " in done.stderr
     assert "2 pairs failed" in done.stderr
     assert "b.csv lacks 2 of 48 pairs" in done.stderr
-    assert "benchmark:custom(" in done.stderr
+    assert "scorefile|" in done.stderr
     kept = RunLog.load(log)
     assert list(kept.results) == ["discode", "smoothing", "one", "two"]
     assert np.isnan(kept.results["two"].value[:2]).all()
@@ -117,7 +117,7 @@ def test_one_m_and_tie_rates(folder: Path) -> None:
     common = ("bench", "run", "-b", "custom", "--data", folder, *files, "--resamples", 100)
     shown = {}
     for tau_m in ("people", "scipy"):
-        done = run(*common, "--tau-m", tau_m, "-o", folder / f"{tau_m}.json")
+        done = run(*common, "--tau-m", tau_m, "-o", folder / f"{tau_m}.json", "--signature")
         assert done.returncode == 0, done.stderr
         assert f"|tau_m:{tau_m}" in done.stderr
         assert TAU_C_NOTES[tau_m] in done.stdout

@@ -30,8 +30,11 @@ def test_wrong_words_are_in_brackets() -> None:
         for span in explanation.spans:
             assert f"{span.text} {span.shown_effect}" in done.stdout
     assert "a striped cat on a [snowboard -0." in done.stdout
-    assert str(wanted[0].signature) in done.stderr
     assert "2: no word" in done.stderr
+    signature = wanted[0].signature
+    assert signature.short in done.stderr
+    assert str(signature) not in done.stderr
+    assert str(signature) in call("explain", CAT, *CAPTIONS, "--signature").stderr
 
 
 def test_json_has_everything(tmp_path: Path) -> None:
@@ -164,7 +167,8 @@ def foil(tmp_path: Path) -> Path:
 def test_a_benchmark_says_how_often_the_wrong_word_is_blamed(foil: Path) -> None:
     store = foil / "readings.db"
     command = ("bench", "explain", "-b", "foil", "--data", foil, "--model", "embedded")
-    done = call(*command, "--store", store, "--format", "csv", "--resamples", 0, "--threads", 1)
+    more = ("--format", "csv", "--resamples", 0, "--threads", 1, "--signature")
+    done = call(*command, "--store", store, *more)
     assert done.returncode == 0, done
     lines = [line.split(",") for line in done.stdout.splitlines()]
     assert float(lines[1][lines[0].index("chance")]) == 50.0  # two words in each caption

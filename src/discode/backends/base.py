@@ -39,6 +39,9 @@ class Backend(Protocol):
     batch_size: int = 64
     stopped: str = ""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.identity.model!r})"
+
     def check(self, prompt: Prompt, scale: Scale) -> None:  # most can do all
         """Raise :class:`~discode.errors.InputError` unless it can be asked this way."""
         return

@@ -14,6 +14,7 @@ import typer.core
 
 import discode
 from discode.backends import KINDS
+from discode.backends.embedded import backend as embedded
 from discode.cli import (
     bench,
     choose,
@@ -105,6 +106,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             # A terminal that lacks a letter, or half a character in a caption, is no reason to die.
             stream.reconfigure(errors="backslashreplace")
+    embedded.WAYS_TO_CHOOSE = ("--model NAME", "--model embedded")
     # Of a broken image its row speaks; images.py keeps libtiff silent.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     logging.getLogger("PIL").setLevel(logging.CRITICAL)

@@ -190,6 +190,7 @@ def run(
         Path | None, typer.Option(help="The judge's readings; default: with --output.")
     ] = None,
     dry_run: DryRun = False,
+    signature: output.FullSignatures = False,
     *,
     options: dict[str, Any],
 ) -> None:  # fmt: skip
@@ -220,7 +221,8 @@ def run(
     if out is not None and is_folder:
         output.make_folder(out)
     factory = replace(factory, store=store, default_store=out and store_beside(out))
-    _run_all(list(zip(loaded, paths, logs, strict=True)), labels, factory, protocol)
+    planned = list(zip(loaded, paths, logs, strict=True))
+    _run_all(planned, labels, factory, protocol, full=signature)
 
 
 def limited(specs: Sequence[str], limit: int) -> list[str]:
@@ -237,6 +239,8 @@ def _run_all(
     labels: Mapping[str, str],
     factory: MetricFactory,
     protocol: AgreementProtocol,
+    *,
+    full: bool,
 ) -> None:
     """Run benchmarks, each with the path of its log and the log of an earlier run; report."""
     logs: dict[str, RunLog] = {}
@@ -251,7 +255,7 @@ def _run_all(
             break
         for problem in reasons.items():
             problems.setdefault(problem, []).append(each.name)
-    _report(logs, problems, stopped, labels)
+    _report(logs, problems, stopped, labels, full=full)
 
 
 def _check_metrics(specs: Collection[str], model: str | None, options: Mapping[str, Any]) -> None:
@@ -350,6 +354,8 @@ def _report(
     problems: Mapping[tuple[str, str], Sequence[str]],
     stopped: str,
     labels: Mapping[str, str],
+    *,
+    full: bool,
 ) -> None:
     """Print the table and what failed; exit with 2 without any result, with 1 if some failed."""
     wanted: dict[str, RunLog] = {}
@@ -362,7 +368,7 @@ def _report(
     some_failed = bool(problems)
     for name, log in wanted.items():
         for label, result in log.results.items():
-            failures, signature = result.failures, str(result.signature)
+            failures = result.failures
             some_failed |= bool(failures)
             failed = f", {len(failures)} pairs failed" if failures else ""
             if lacking := len(result.errors) - len(failures):
@@ -371,7 +377,7 @@ def _report(
             ties = "no scores" if math.isnan(rate) else f"{100 * rate:.1f} % ties"
             prefix = f"{name}: " if len(logs) > 1 else ""
             output.note(f"{prefix}{label}: {ties}{failed}, {result.seconds:.1f} s")
-            output.note(signature, "dim")
+            output.note(str(result.signature) if full else result.signature.short, "dim")
             for reason in [*failures.values()][:1]:
                 output.note(f"  such as: {reason}", "red")
     alike: dict[tuple[str, str], list[str]] = {}  # what keeps one metric from running may keep all
@@ -425,6 +431,7 @@ def explain_(
     scale: ScaleName = None,
     store: StoreFile = None,
     dry_run: DryRun = False,
+    signature: output.FullSignatures = False,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -451,7 +458,7 @@ def explain_(
     ]
     echo(write_table(CellTable(("", "%", "chance", "captions"), rows, digits=1), form))
     output.note(f"intervals of 95 % by {resamples} resamples of images, seed {seed}")
-    output.note(str(found.signature), "dim")
+    output.note(str(found.signature) if signature else found.signature.short, "dim")
     for name, reason in [*found.errors.items()][:1]:
         left_out = count_of(len(found.errors), "caption")
         output.note(f"{left_out} left out, such as {name}: {reason}", "red")

@@ -29,6 +29,7 @@ from discode.cli import output
 from discode.errors import InputError, lookup
 from discode.files import without_nan
 from discode.paper.run_tables import MEASURE_SYMBOLS
+from discode.signature import shortened_signature
 
 MethodOfFiles = Annotated[
     str | None, typer.Option("--method", "-m", help="Method, of score files with several.")
@@ -78,6 +79,7 @@ def compare(
         str, typer.Option("--format", "-f", help=f"{', '.join(TABLE_FORMATS)}: of the tables.")
     ] = "text",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    signature: output.FullSignatures = False,
 ) -> None:
     """Say whether captioner A beats B by scores of the same images, or metric A beats B in a run.
 
@@ -111,7 +113,7 @@ def compare(
             label_systems(what), by=by, method=method, column=column or "score", failed_as=failed_as
         )
         resamples = RESAMPLES if resamples is None else resamples
-        _compare_files(joined, plot, resamples, seed, form, as_json)
+        _compare_files(joined, plot, resamples, seed, form, as_json, signature or form != "text")
 
 
 def _is_run(path: Path) -> bool:
@@ -140,8 +142,9 @@ def refuse(kind: str, **options: object) -> None:
 
 
 def _compare_files(
-    joined: JoinedScores, plot: Path | None, resamples: int, seed: int, form: str, as_json: bool
-) -> None:
+    joined: JoinedScores, plot: Path | None, resamples: int, seed: int, form: str, as_json: bool,
+    full: bool,
+) -> None:  # fmt: skip
     done = compare_systems(joined, resamples=resamples, seed=seed)
     if plot is not None:
         plot_systems(done, joined, plot)
@@ -176,7 +179,7 @@ def _compare_files(
         done,
         form,
         notes,
-        [how, *joined.signatures],
+        [how, *(each if full else shortened_signature(each) for each in joined.signatures)],
         {
             "A - B": lambda pair: f"{pair.difference:+.4f}",
             "95 %": lambda pair: _range(pair.low, pair.high, "+.4f"),

@@ -64,6 +64,7 @@ def decode(
         bool, typer.Option("--json", help="Print JSON lines instead of a table.")
     ] = False,
     show: Annotated[bool, typer.Option("--show", help="Draw the first distributions.")] = False,
+    signature: output.FullSignatures = False,
 ) -> None:
     """Turn log-probabilities of the answers into scores."""
     decoders = {name: get_decoder(name) for name in method or SIDE_BY_SIDE[-1:]}
@@ -94,7 +95,7 @@ def decode(
     if places:
         shown = [f"{place + 1} ({count}x)" for place, count in places.most_common(5)]
         output.note(f"answers found at token {', '.join(shown)}", "dim")
-    output.report(totals, signatures)
+    output.report(totals, signatures, full=signature)
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, Any]]:

@@ -53,6 +53,7 @@ def explain(
     batch_size: BatchSize = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
+    signature: output.FullSignatures = False,
     store: StoreFile = None,
     *,
     options: dict[str, Any],
@@ -95,11 +96,11 @@ def explain(
             output.note(f"{pair.id}: no word says anything about an image", "yellow")
     looked_at = f"{count_of(tried, 'word')} looked at, a reading each"
     output.note(f"{looked_at}; at most {MAX_SPANS} of a caption", "dim")
-    signature = explained[0].signature
-    if signature["expected"] == "none":
+    how = explained[0].signature
+    if how["expected"] == "none":
         line = f"what right words add is not known for this judge with {judge.decoder.name}"
         output.note(f"{line}: blame is relative to 0", "yellow")
-    output.note(str(signature), "dim")
+    output.note(str(how) if signature else how.short, "dim")
     failed = [(p.id, e.error) for p, e in zip(pairs, explained, strict=True) if e.error]
     totals = Totals(len(pairs), len(failed), errors=tuple(failed[:EXAMPLES]))
     output.report(totals, {}, judge.store, reasons="--json")

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -41,6 +41,7 @@ from discode.errors import InputError, count_of
 from discode.files import remove_abandoned, replacing
 from discode.readings.store import ReadingStore
 from discode.scores import Scores
+from discode.signature import shortened_signature
 
 # Control characters but tab and line feed, and what turns the direction of writing.
 _DRIVING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -190,6 +191,12 @@ def note(text: str, style: str | None = None) -> None:
     """Print one line on standard error."""
     line = " ".join(text.splitlines())
     stderr.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+FullSignatures = Annotated[
+    bool, typer.Option("--signature", help="Print signatures in full, as files always have them.")
+]
+"""An option of verbs that print signatures."""
 
 
 def table_of(*titles: str | Text, texts: Collection[int] | None = None, gap: int = 2) -> Table:
@@ -473,11 +480,13 @@ def report(
     out: Path | None = None,
     min_score: float | None = None,
     *,
+    full: bool = False,
     reasons: str = "--output or --json",
 ) -> None:
     """Print on standard error what became of a run; exit with 1 if anything failed.
 
-    ``reasons`` is where all of them are, where there are too many to print.
+    With ``full`` signatures are printed in full. ``reasons`` is where all reasons are, where there
+    are too many to print.
     """
     if store is not None:
         note(f"readings kept in {store.path}", "dim")
@@ -489,7 +498,7 @@ def report(
     if totals.failed > len(totals.errors):
         more = totals.failed - len(totals.errors)
         note(f"... and {more} more; {reasons} has every reason", "red")
-    items = count_of(totals.rows, "item")
+    items = f"{totals.rows} item{'s' * (totals.rows != 1)}"
     for method, counts in totals.methods.items():
         flags = ", ".join(f"{count} {name}" for name, count in counts.flags.items() if count)
         scored = totals.rows - counts.failed
@@ -498,7 +507,8 @@ def report(
         if counts.bound is not None:
             worst = f"truncated rows may be wrong by up to {counts.bound:.4f} (column bound)"
             note(f"{method}: {worst}")
-        note(signatures[method], "dim")
+        text = signatures[method]
+        note(text if full else shortened_signature(text), "dim")
     if out is not None:
         note(f"scores written to {out}", "dim")
         if min_score is not None:

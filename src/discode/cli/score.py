@@ -126,6 +126,7 @@ def score(
     typed: Output = None,
     as_json: AsJson = False,
     show: Show = False,
+    signature: output.FullSignatures = False,
     store: Store = None,
     shard: ShareOption = None,
     shard_size: ShardSize = None,
@@ -158,7 +159,10 @@ def score(
         chunk_rows = JSON_ROWS if as_json else CHUNK_ROWS
         rows = _read(image, captions, reference, source, images, annotations, chunk_rows)
         out = None if typed is None else Path(typed)
-        _score_rows(make, methods, rows, out, store, as_json=as_json, show=show, dry_run=dry_run)
+        _score_rows(
+            make, methods, rows, out, store,
+            as_json=as_json, show=show, full=signature, dry_run=dry_run,
+        )  # fmt: skip
         return
     if not source or as_json or show:
         raise InputError(
@@ -166,7 +170,7 @@ def score(
             "--show"
         )
     plan = large.plan(source, typed, images, annotations, methods)
-    _score_folder(make, large, plan, store, dry_run=dry_run)
+    _score_folder(make, large, plan, store, full=signature, dry_run=dry_run)
 
 
 def is_folder(out: str) -> bool:
@@ -241,6 +245,7 @@ def _score_rows(
     *,
     as_json: bool,
     show: bool,
+    full: bool,
     dry_run: bool,
 ) -> None:
     """Score rows into a file, or on the screen; with ``dry_run`` print what would be sent."""
@@ -259,7 +264,7 @@ def _score_rows(
     totals, signatures = score_into(
         judge, methods, chunks, out, total=rows.total, as_json=as_json, show=show
     )
-    output.report(totals, signatures, judge.store, out)
+    output.report(totals, signatures, judge.store, out, full=full)
 
 
 def score_into(
@@ -338,7 +343,13 @@ class LargeRunOptions:
 
 
 def _score_folder(
-    make: MakeJudge, large: LargeRunOptions, plan: RunPlan, store: Path | None, *, dry_run: bool
+    make: MakeJudge,
+    large: LargeRunOptions,
+    plan: RunPlan,
+    store: Path | None,
+    *,
+    full: bool,
+    dry_run: bool,
 ) -> None:
     """Carry out a run into a folder, or print what it would send."""
     own_store = store_in(plan.folder, plan.share)
@@ -365,7 +376,9 @@ def _score_folder(
         resume = f"finished shards are in {plan.folder}: run again to go on"
         output.note(f"stopped: {error.reason}; {resume}", "red")
         raise typer.Exit(1) from None
-    output.report(totals, read_signatures(plan.folder), readings, plan.folder, plan.min_score)
+    output.report(
+        totals, read_signatures(plan.folder), readings, plan.folder, plan.min_score, full=full
+    )
 
 
 def _over_ray(

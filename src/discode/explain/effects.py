@@ -75,6 +75,10 @@ class Explanation:
     def __str__(self) -> str:
         return "".join(map(str, self.parts()))
 
+    def __repr__(self) -> str:
+        error = f", {self.error!r}" if self.error else ""
+        return f"Explanation({self.score:.4g}, {str(self)!r}{error}, {self.signature.short})"
+
     def _repr_html_(self) -> str:
         """Return the caption for a notebook: wrong words struck out, with their effects."""
         pieces = []

@@ -269,17 +269,22 @@ class Embedded(Backend):
         )
 
 
+WAYS_TO_CHOOSE = ('load("NAME")', 'load("embedded")')
+"""How :func:`introduce` says to name a model, and this one; the command line has its own way."""
+
+
 @cache
 def introduce(identity: Identity) -> None:
-    """Say who judges where no model was named: one line, once per process.
+    """Name the judge where no model was named: one line, once per process.
 
     It goes to the logger ``discode``, as a warning so that it is seen where logging was not set
     up (on standard error); ``logging.getLogger("discode").setLevel("ERROR")`` silences it.
     """
     logging.getLogger("discode").warning(
-        "discode: using the built-in judge %s (small, offline); choose another with --model, or "
-        "name 'embedded' to hide this message",
+        "discode: using the built-in judge %s (small, offline); choose another with %s; %s hides "
+        "this message",
         identity.revision,
+        *WAYS_TO_CHOOSE,
     )
 
 

@@ -129,6 +129,9 @@ class Served(Backend):
         self._named: ModelServer | None = None  # the first that answered; never changes after
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.models)!r})"  # identity asks a server
+
     @property
     def identity(self) -> Identity:  # type: ignore[override]  # it is worked out
         """The model at the first address that answered, its server's own name for it, and options.
