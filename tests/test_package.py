@@ -50,7 +50,7 @@ PUBLIC_MODULES = {
 ROOMS = [
     "version", "errors", "options", "files", "plugins", "arrays", "pixels", "images", "pairs",
     "sentences", "scales", "prompts", "readings", "backends", "decoders", "signature",
-    "scores_html", "scores", "explain", "rows", "judge", "integrations", "stats",
+    "stats", "scores_html", "scores", "explain", "rows", "judge", "integrations",
     "benchmarks", "metrics", "bulk", "bench", "paper", "probe", "http", "report", "serve",
     "__init__", "cli", "__main__",
 ]  # fmt: skip

@@ -42,6 +42,17 @@ def test_scores_are_their_values(scores: Scores) -> None:
     assert np.asarray(scores) is scores.value
 
 
+def test_an_interval_is_over_images(scores: Scores) -> None:
+    assert np.isnan(scores.interval().low)  # four captions of one image
+    found = scores.interval(["a", "b", "c", ""])
+    assert found.value == pytest.approx(scores.mean())
+    assert np.nanmin(scores.value) <= found.low < found.value < found.high
+    with pytest.raises(InputError, match="3 images"):
+        scores.interval(["a", "b", "c"])
+    with pytest.raises(InputError, match="level"):
+        scores.interval(level=95)
+
+
 def test_a_number_is_a_score_and_anything_else_is_scores(scores: Scores) -> None:
     assert type(scores[0]) is float
     assert scores[0] == scores.value[0] == scores[np.int64(-4)]

@@ -20,6 +20,7 @@ from discode.pairs import Pair
 from discode.readings import Readings, SentenceReadings
 from discode.sentences import sentence_weights
 from discode.signature import Signature
+from discode.stats import ClusteredMean, Interval
 
 Floats = NDArray[np.float64]
 
@@ -323,6 +324,33 @@ class Scores:
             raise InputError("scores have one axis, and a float for a mean; use scores.value")
         judged = self.value[~np.isnan(self.value)]
         return float(judged.mean()) if judged.size else math.nan
+
+    def interval(
+        self,
+        images: Sequence[str] | None = None,
+        *,
+        resamples: int = 5000,
+        seed: int = 0,
+        level: float = 0.95,
+    ) -> Interval:
+        """Return the mean with its bootstrap interval over images.
+
+        Captions of one image are not independent: whole images are resampled. ``images`` (N,)
+        names each row's image, by default ``self.images``; a row without a name counts as an image
+        of its own. Below 30 images the interval is too narrow, and below three its bounds are NaN.
+
+        >>> from discode.signature import Signature
+        >>> scores = Scores(np.array([0.25, 0.5, 0.75, 0.5]), Signature(()))
+        >>> found = scores.interval(["a.jpg", "b.jpg", "c.jpg", "c.jpg"])
+        >>> found.value, 0.25 <= found.low < found.high <= 0.75
+        (0.5, True)
+        """
+        names = self.images if images is None else images
+        if names is not None and len(names) != len(self):
+            raise InputError(f"{len(names)} images do not fit {len(self)} scores; give one a score")
+        mean = ClusteredMean()
+        mean.add(self.value, [None] * len(self) if names is None else names)
+        return mean.interval(resamples=resamples, seed=seed, level=level)
 
     def counts(self) -> dict[str, int]:
         """Return how many rows carry each flag."""

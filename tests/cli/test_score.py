@@ -149,6 +149,28 @@ def test_three_decoders_stand_side_by_side(tmp_path: Path, recording: str) -> No
     assert shown == ["id", "image", "caption", "raw", "smoothing", "discode", "flags"]
 
 
+@pytest.mark.parametrize("in_tar", [False, True])
+def test_the_mean_has_its_interval_over_images(tmp_path: Path, shipped: Path, in_tar: bool) -> None:
+    """Two captions of four images, or eight samples of two tars with the same names."""
+    names = ["cat.jpg", "coffee.jpg", "astronaut.jpg", "city.jpg"]
+    pairs = [(name, text) for text in ("a cat", "a cup of coffee") for name in names]
+    if in_tar:
+        for tar, part in (("a.tar", pairs[:4]), ("b.tar", pairs[4:])):
+            members = [{f"{i}.jpg": (demo_path() / name).read_bytes(), f"{i}.txt": text.encode()}
+                       for i, (name, text) in enumerate(part)]  # fmt: skip
+            write_tar(tmp_path / tar, {k: v for each in members for k, v in each.items()})
+    else:
+        lines = [f"{name},{text}" for name, text in pairs]
+        (tmp_path / "pairs.csv").write_text("\n".join(["image,caption", *lines]))
+    source = tmp_path / ("*.tar" if in_tar else "pairs.csv")
+    done = call("score", "-i", source, "--images", demo_path(), "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    scores = discode.load().score([demo_path() / name for name, _ in pairs], [t for _, t in pairs])
+    found = scores.interval([str(i) for i in range(8)] if in_tar else None)
+    numbers = f"mean {found.value:.4f}, 95 % {found.low:.4f} to {found.high:.4f}"
+    assert f"{numbers} over {8 if in_tar else 4} images" in " ".join(done.stderr.split())
+
+
 def test_nothing_vanishes_from_a_narrow_table(tmp_path: Path, recording: str) -> None:
     caption = "a caption of many words " * 8
     rows = [

@@ -42,6 +42,9 @@ from discode.files import remove_abandoned, replacing
 from discode.readings.store import ReadingStore
 from discode.scores import Scores
 from discode.signature import shortened_signature
+from discode.stats import ClusteredMean
+from discode.stats.means import MOST
+from discode.stats.resampling import FEW_IMAGES
 
 # Control characters but tab and line feed, and what turns the direction of writing.
 _DRIVING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -481,12 +484,13 @@ def report(
     min_score: float | None = None,
     *,
     full: bool = False,
+    means: Mapping[str, ClusteredMean] | None = None,
     reasons: str = "--output or --json",
 ) -> None:
     """Print on standard error what became of a run; exit with 1 if anything failed.
 
-    With ``full`` signatures are printed in full. ``reasons`` is where all reasons are, where there
-    are too many to print.
+    ``means`` have the intervals of methods. With ``full`` signatures are printed in full.
+    ``reasons`` is where all reasons are, where there are too many to print.
     """
     if store is not None:
         note(f"readings kept in {store.path}", "dim")
@@ -503,6 +507,7 @@ def report(
         flags = ", ".join(f"{count} {name}" for name, count in counts.flags.items() if count)
         scored = totals.rows - counts.failed
         line = f"{method}: {items}, mean {counts.score_sum / scored if scored else math.nan:.4f}"
+        line += _interval(means[method]) if means else ""
         note(line + (f" ({flags})" if flags else ""))
         if counts.bound is not None:
             worst = f"truncated rows may be wrong by up to {counts.bound:.4f} (column bound)"
@@ -517,3 +522,13 @@ def report(
             note(f"{passed}; what passes is in {out / 'passed'}")
     if totals.failed:
         raise typer.Exit(1)
+
+
+def _interval(mean: ClusteredMean) -> str:
+    """Return the interval of a mean as text; nothing where there are too few images."""
+    found = mean.interval()
+    if math.isnan(found.low):
+        return ""
+    few = ", too narrow" if mean.clusters < FEW_IMAGES else ""
+    images = f"{mean.clusters:,} images" if mean.clusters < MOST else "images"
+    return f", 95 % {found.low:.4f} to {found.high:.4f} over {images}{few}"

@@ -18,6 +18,7 @@ from discode.bulk import RunPlan, Totals, find_inputs, plan_run, score_to_folder
 from discode.bulk.chunks import CHUNK_ROWS, PairChunk
 from discode.bulk.counting import RowCount, count_rows
 from discode.bulk.folder import store_in
+from discode.bulk.formats import format_of
 from discode.bulk.judging import Methods, by_method, judge_chunk
 from discode.bulk.plan import chunk_of, read_chunks, read_signatures
 from discode.cli import output
@@ -27,6 +28,7 @@ from discode.decoders import SIDE_BY_SIDE, get_decoder, without_prior
 from discode.errors import InputError, StoppedError, lookup
 from discode.judge import Judge, load
 from discode.pairs import make_pairs
+from discode.stats import ClusteredMean
 
 ENGINES = {"local": "this process", "ray": "workers of Ray"}
 """What carries out a run into a folder."""
@@ -261,10 +263,11 @@ def _score_rows(
     judge = make(store=store)
     if beside is not None:
         judge = judge.with_store(beside)
+    means: dict[str, ClusteredMean] | None = {} if rows.files else None  # else there is one image
     totals, signatures = score_into(
-        judge, methods, chunks, out, total=rows.total, as_json=as_json, show=show
+        judge, methods, chunks, out, total=rows.total, as_json=as_json, show=show, means=means
     )
-    output.report(totals, signatures, judge.store, out, full=full)
+    output.report(totals, signatures, judge.store, out, full=full, means=means)
 
 
 def score_into(
@@ -276,8 +279,12 @@ def score_into(
     total: RowCount | None = None,
     as_json: bool = False,
     show: bool = False,
+    means: dict[str, ClusteredMean] | None = None,
 ) -> tuple[Totals, Mapping[str, str]]:
-    """Score chunks into a file or onto the screen; return the counts, and signatures by method."""
+    """Score chunks into a file or onto the screen; return the counts, and signatures by method.
+
+    ``means`` is filled with each method's, over the images that have names.
+    """
     bar = not (as_json and sys.stdout.isatty())  # which would be drawn between the lines
     with (
         output.open_scores(out, as_json=as_json, show=show) as write,
@@ -296,6 +303,12 @@ def score_into(
             write(scored.rows, scored.before)
             for name, signatures in scored.rows.signatures.items():
                 seen[name].update(signatures)
+            if means is not None:
+                # Several tars have the same names of images, as a rule of other images.
+                in_tar = scored.rows.source and format_of(Path(scored.rows.source)) == "tar"
+                images = scored.rows.ids if in_tar else scored.rows.images
+                for name, scores in scored.rows.scores.items():
+                    means.setdefault(name, ClusteredMean()).add(scores.value, images)
         if not totals.rows:
             raise InputError("the input holds no pairs")
     # Where some pairs had references and some had not, the rows differ: the judge's own then.

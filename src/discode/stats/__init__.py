@@ -9,6 +9,7 @@ from discode.stats.base import UndefinedWarning
 from discode.stats.correlation import pearson, ranks, spearman, tie_rate
 from discode.stats.effects import MeansPlan, paired_effect
 from discode.stats.inference import compare, interval
+from discode.stats.means import ClusteredMean
 from discode.stats.multiple import holm, significance_clusters
 from discode.stats.permutation import (
     Permutation,
@@ -29,6 +30,7 @@ from discode.stats.tau import KendallPlan, kendall
 
 __all__ = [
     "AccuracyPlan",
+    "ClusteredMean",
     "Comparison",
     "Interval",
     "KendallPlan",

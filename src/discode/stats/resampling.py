@@ -26,6 +26,8 @@ BLOCK = 1 << 21
 """Multiplicities are drawn about this many at a time (16 MiB)."""
 FEWEST = 3
 """Clusters that an interval needs: resamples of one are all alike, and of two mostly."""
+FEW_IMAGES = 30
+"""Below this many clusters an interval is too narrow: of 20 it misses in 9 %, of 100 in 5.4 %."""
 
 
 @dataclass(frozen=True)
