@@ -64,7 +64,8 @@ def test_files_are_joined_by_image(write: Write) -> None:
     assert explain_join(found) == [
         "2 images compared, joined by image",
         "left out: 2 images not in every file (a 1, b 1)",
-        "rows without a score: a 1 (1 image left out; --failed-as VALUE counts them)",
+        "rows without a score: a 1 (1 image left out, which favours a; --failed-as VALUE counts "
+        "them)",
     ]
     done = compare_systems(found, resamples=100)
     assert (done.images, done.left_out) == (2, 3)
@@ -90,6 +91,25 @@ def test_captions_of_an_image_count_once(write: Write) -> None:
     assert (found.rows, found.failed) == ((4, 2), (1, 0))
     assert compare_systems(found, resamples=10).pairs[0].difference == pytest.approx(0.15)
     assert explain_join(found)[-2].endswith("their mean (a 4 rows of 2, b 2 rows of 2 images)")
+
+
+def test_one_system_has_its_mean_with_an_interval(write: Write) -> None:
+    """The interval of a normal approximation over images, by its own formula, is close."""
+    rng = np.random.default_rng(1)
+    images = rng.normal(0.5, 0.1, 400)
+    values = np.clip(images[:, None] + rng.normal(0, 0.02, (400, 3)), 0, 1)
+    a = write("a", [row for n, few in enumerate(values.tolist()) for x in few
+                    for row in rows({f"{n}.jpg": x})])  # fmt: skip
+    done = compare_systems(join_systems({"a": a}), resamples=2000)
+    (alone,) = done.systems
+    error = values.mean(axis=1).std(ddof=1) / 20
+    assert alone.mean == pytest.approx(values.mean())
+    assert [alone.low, alone.high] == pytest.approx(
+        [alone.mean - 1.96 * error, alone.mean + 1.96 * error], abs=0.1 * error
+    )
+    assert (done.pairs, done.groups, alone.rank) == ((), (("a",),), 1)
+    with pytest.raises(InputError, match="score file"):
+        join_systems({})
 
 
 def test_rows_that_could_not_be_read_change_nothing_but_the_counts(write: Write) -> None:
@@ -203,7 +223,6 @@ def test_other_judges_and_methods_are_refused(write: Write) -> None:
         (["a", "some"], {}, "a has nothing else; some has references:all"),
         (["a", "both"], {}, "both.jsonl has raw, discode"),
         (["both", "a"], {"method": "row"}, "both.jsonl has raw, discode"),
-        (["a"], {}, "two systems"),
         (["a", "b"], {"column": "rating"}, "'rating'"),
         (["a", "none"], {}, "none.jsonl"),
         (["a", "folder"], {}, str(files["folder"])),
@@ -254,9 +273,12 @@ def test_failed_rows_are_named_in_the_verdict_or_counted(write: Write) -> None:
     assert counted.difference == pytest.approx(np.mean(ours - [x or 0.0 for x in theirs]))
     assert counted.verdict() == "a scores higher than b"
     assert "rows without a score: b 10 (counted as 0)" in explain_join(found)
-    both = files | {"a": write("c", rows({"0.jpg": None, "11.jpg": 0.2, "12.jpg": 0.3}))}
-    (each,) = compare_systems(join_systems(both), resamples=99).pairs
-    assert "failed" not in each.verdict()
+    for failed, named in ((4, True), (5, False)):  # 10 of b are more than twice as many, or not
+        some = {f"{n}.jpg": None if n < failed else 0.2 + n / 100 for n in range(20)}
+        both = files | {"a": write("c", rows(some))}
+        (each,) = compare_systems(join_systems(both), resamples=99).pairs
+        assert ("10 failed rows of b and 4 of a" in each.verdict()) == named
+        assert any("favours b" in line for line in explain_join(join_systems(both))) == named
     with pytest.raises(InputError, match="failed_as=nan"):
         join_systems(files, failed_as=math.nan)
     # a failed caption of an image with others is one of those that are averaged

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import discode
+from discode.bench.compare import GROUP_RULE
 from discode.bulk.columns import ScoredRows
 from discode.cli.output import open_scores
 from tests.helpers.command_line import call, refused
@@ -68,6 +69,7 @@ def test_several_captioners(files: list[Path]) -> None:
     done = call("compare", *files[:2], f"other={files[2]}", "--resamples", 199)
     assert done.returncode == 0, done.stderr
     assert "groups that differ: " in done.stdout
+    assert GROUP_RULE in done.stdout.splitlines()
     told = json.loads(
         call("compare", *files[:2], f"other={files[2]}", "--resamples", 199, "--json").stdout
     )
@@ -87,6 +89,39 @@ def test_tables_for_papers(files: list[Path]) -> None:
         (row,) = [row for row in rows if row[1:2] == ["long"]]
         assert row[2:4] == numbers
         assert ("model:fake" in done.stdout) == (form != "csv")
+
+
+def test_one_captioner(files: list[Path], tmp_path: Path) -> None:
+    given = ("compare", files[0], "--resamples", 199)
+    told = json.loads(call(*given, "--json").stdout)
+    (alone,) = told["systems"]
+    numbers = f"{alone['mean']:.4f}", f"{alone['low']:.4f}", "to", f"{alone['high']:.4f}"
+    done = call(*given, "--plot", tmp_path / "one.png")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].split() == ["short", *numbers]
+    assert "failed-as" in done.stdout  # one row failed
+    assert (told["images"], told["pairs"], told["files"][0]["failed"]) == (39, [], 1)
+    assert (tmp_path / "one.png").stat().st_size > 5_000
+    row = f"short & {numbers[0]} & {' '.join(numbers[1:])} \\\\"
+    assert row in call(*given, "-f", "latex").stdout.splitlines()
+    page = tmp_path / "one.html"
+    assert call("report", files[0], "-o", page).returncode == 0
+    assert "short" in page.read_text()
+
+
+def test_latex_marks_the_best_and_what_is_worse(files: list[Path], tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in files[0].read_text().splitlines()]
+    worse = [row | {"score": row["score"] and row["score"] / 2} for row in rows]
+    path = tmp_path / "worse.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in worse))
+    made = call("compare", files[0], path, "--resamples", 199, "-f", "latex").stdout.splitlines()
+    (best,) = [line for line in made if line.startswith(r"short & \textbf{0.")]
+    (other,) = [line for line in made if line.startswith("worse & 0.")]
+    assert r"\dag{} & " in other
+    assert r"\dag" not in best
+    assert any(line.startswith("% bold") for line in made)
+    tied = call("compare", files[0], f"x={files[0]}", "--resamples", 99, "-f", "latex").stdout
+    assert r"\dag" not in tied.replace("% bold: the best; †", "")
 
 
 @pytest.mark.parametrize("width", [50, 80, 100, None])
@@ -145,7 +180,6 @@ def test_what_cannot_be_compared(files: list[Path], tmp_path: Path) -> None:
     ):
         refused(call("compare", *arguments), place)
     page = ("-o", tmp_path / "a.html")
-    refused(call("report", files[0], *page), files[0].name)
     refused(call("report", files[0], files[1], run, *page), "run logs")
     refused(call("report", *files[:2], "--store", run, *page), "--store")
     refused(call("report", run, "--method", "raw", *page), "--method")

@@ -170,7 +170,7 @@ def test_the_page_says_which_m_and_whose_ties(tmp_path: Path) -> None:
         write_report(tmp_path / "r.html", logs, resamples=100)
         (entry,) = _data(tmp_path / "r.html")["benchmarks"]
         assert f" {TAU_C_NOTES[rule]}; tie rates: coarse" in entry["compared"]
-        assert ("5 %, with people's m." in entry["compared"]) == also
+        assert ("5 %, with people's m;" in entry["compared"]) == also
         assert [metric["label"] for metric in entry["metrics"]] == ["coarse", "fine"]
 
 

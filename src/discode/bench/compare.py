@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar, TypeVar
@@ -26,12 +26,14 @@ from discode.stats import (
     resampled_difference,
     significance_clusters,
 )
-from discode.stats.resampling import FEWEST
+from discode.stats.resampling import FEW_IMAGES, FEWEST
 
+GROUP_RULE = (
+    "a rank begins where all above are better (Holm's p < 5 %); pairs within one may differ"
+)
+"""How :func:`adjust_and_group` makes groups, for readers of a table."""
 LEVEL = 0.95
 """Coverage of the intervals of differences."""
-FEW_IMAGES = 30
-"""Below this an interval is too narrow; :func:`compare_systems` says by how much."""
 
 
 def note_few_images(images: int) -> list[str]:
@@ -62,6 +64,16 @@ class Difference:
             return f"no difference between {self.a} and {self.b} was shown"
         winner, loser = (self.a, self.b) if self.difference > 0 else (self.b, self.a)
         return f"{winner} {self.wins} {loser}"
+
+
+def worse_than(pairs: Iterable[Difference], best: str) -> set[str]:
+    """Return what differs from ``best``, which has the highest value, by Holm's p < 5 %.
+
+    >>> worse_than([Difference("a", "b", 0.2, 0.1, 0.3, 0.01, 0.02)], "a")
+    {'b'}
+    """
+    shown = [pair for pair in pairs if pair.adjusted < 0.05 and best in (pair.a, pair.b)]
+    return {name for pair in shown for name in (pair.a, pair.b)} - {best}
 
 
 D = TypeVar("D", bound=Difference)

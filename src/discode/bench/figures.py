@@ -41,12 +41,14 @@ def check_plot(path: Path) -> None:
 def plot_systems(done: SystemComparison, joined: JoinedScores, path: Path) -> None:
     """Draw captioners: their means, and how far they are apart.
 
-    Of two, the differences image by image; of more, each one's difference to the highest.
+    Of two, the differences image by image; of more, each one's difference to the highest. One has
+    its mean alone.
     """
     check_plot(path)
     count, highest = len(done.systems), done.systems[0]
     figure = empty_figure(9.0, 1.6 + 0.36 * max(count, 4))
     left, right = figure.subplots(1, 2)
+    right.set_visible(count > 1)
     for place, system in enumerate(reversed(done.systems)):
         _interval(left, place, system.mean, system.low, system.high, BLUE)
     left.set_ylim(-0.6, count - 0.4)

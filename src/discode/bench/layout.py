@@ -19,6 +19,15 @@ class MarkedInterval(Interval):
     mark: str = "†"
 
 
+class Bold(str):
+    """Text that LaTeX sets in bold: the best of a column."""
+
+    __slots__ = ()
+
+
+WORSE_NOTE = "bold: the best; †: worse than the best (Holm's p < 5 %)"
+"""What bold and † mean in a LaTeX table, where both are used."""
+
 TableValue = str | float | Interval | None
 """What a cell holds: text as it is, a number, a number with its interval, or nothing."""
 ColumnTitle = str | tuple[str, str]
@@ -70,7 +79,7 @@ def _shown(value: TableValue, digits: int) -> str:
         return text + value.mark if isinstance(value, MarkedInterval) else text
     if isinstance(value, float):
         return "" if math.isnan(value) else _rounded(value, digits)
-    return "" if value is None else str(value)
+    return value or ""
 
 
 def _bounds(value: TableValue, digits: int) -> str:
@@ -177,6 +186,7 @@ _TEX = {
     "~": r"\~{}",
     "τ": r"$\tau$",
     "σ": r"$\sigma$",
+    "ρ": r"$\rho$",
     "α": r"$\alpha$",
     "λ": r"$\lambda$",
     "²": r"\textsuperscript{2}",
@@ -200,6 +210,8 @@ def _latex(table: CellTable) -> str:
 
 
 def _tex(text: str) -> str:
+    if isinstance(text, Bold):
+        return rf"\textbf{{{_tex(str(text))}}}"
     text = text.replace("τ_b", "\0b").replace("τ_c", "\0c")  # before "_" is escaped
     text = "".join(_TEX.get(letter, letter) for letter in text)
     return text.replace("\0b", r"$\tau_b$").replace("\0c", r"$\tau_c$")

@@ -1,4 +1,4 @@
-"""Compare captioners: what one judge says of their captions of the same images.
+"""Captioners: what one judge says of the captions of one, or of several for the same images.
 
 Files are what ``discode score`` writes, or any table with a score and an image or id per row.
 Captions of one image are not independent: an image counts once, with the mean of its captions'
@@ -123,15 +123,25 @@ class SystemDifference(Difference):
     wins = "scores higher than"
 
     def verdict(self) -> str:
-        """Return the conclusion in words, at 5 %, with a caveat where only one of the two failed.
+        """Return the conclusion in words, at 5 %, with a caveat where one fails far more often.
 
         A captioner that fails on hard images gains by their absence.
         """
         text = super().verdict()
-        if bool(self.failed_a) == bool(self.failed_b):
+        if not differ_in_failures((self.failed_a, self.failed_b)):
             return text
-        failed = count_of(self.failed_a + self.failed_b, "failed row")
-        return f"{text}, leaving out {failed} of {self.a if self.failed_a else self.b}"
+        (low, other), (high, name) = sorted([(self.failed_a, self.a), (self.failed_b, self.b)])
+        fewer = f" and {low} of {other}" if low else ""
+        return f"{text}, leaving out {count_of(high, 'failed row')} of {name}{fewer}"
+
+
+def differ_in_failures(counts: Sequence[int]) -> bool:
+    """Whether one system fails more than twice as often as another, or alone.
+
+    >>> differ_in_failures([0, 1]), differ_in_failures([4, 5]), differ_in_failures([2, 10])
+    (True, False, True)
+    """
+    return max(counts) > 2 * min(counts)
 
 
 @dataclass(frozen=True)
@@ -157,7 +167,7 @@ def join_systems(
     column: str = "score",
     failed_as: float | None = None,
 ) -> JoinedScores:
-    """Read score files, or folders of them, by system, and join them by image.
+    """Read score files, or folders of them, by system, and join them by image; one is enough.
 
     Args:
         files: Name of the system to its file, or to the folder of a large run.
@@ -172,9 +182,8 @@ def join_systems(
     Files in which an image was scored by different judges or methods are refused: the signatures
     of an image's rows must be equal. So is the folder of a run that is not finished.
     """
-    if len(files) < 2:
-        alone = ", ".join(map(str, files.values())) or "none"
-        raise InputError(f"give the score files of two systems or more, not {alone}")
+    if not files:
+        raise InputError("give the score file of a system, or of several")
     lookup(dict.fromkeys(KEYS), by or "image", "key to join by")
     if failed_as is not None and not math.isfinite(failed_as):
         raise InputError(f"failed_as={failed_as} is not a score; give a number of the scale")
@@ -262,7 +271,7 @@ def _mean(rows: Sequence[SystemRow], failed_as: float | None) -> float:
 def compare_systems(
     joined: JoinedScores, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> SystemComparison:
-    """Compare systems on the images for which all of them have a score.
+    """Compare systems on the images for which all of them have a score; one has a mean alone.
 
     Intervals are percentiles of a bootstrap over images that is the same for all systems. p is
     two-sided: for each image a coin decides whether the two systems swap their scores, and p is the
@@ -279,8 +288,7 @@ def compare_systems(
             f"{value.shape[1]} of {len(keep)} images have a score of every system; give two or more"
         )
     places = list(combinations(range(len(names)), 2))
-    apart = np.array([value[i] - value[j] for i, j in places])
-    plan = MeansPlan(np.concatenate([value, apart]).T)
+    plan = MeansPlan(np.array([*value, *(value[i] - value[j] for i, j in places)]).T)
     images = np.arange(value.shape[1])
     drawn = bootstrap_all(plan, images, resamples=resamples, seed=seed)
     rows = []
@@ -415,14 +423,19 @@ def explain_join(joined: JoinedScores) -> list[str]:
     """Return what a reader must know of how the files were joined, a line each."""
     compared, names = int(joined.shared.sum()), joined.names
     everywhere = joined.present.all(axis=0)
-    lines = [f"{count_of(compared, 'image')} compared, joined by {joined.by}"]
+    several = len(names) > 1
+    found = "compared, joined" if several else "with a score, grouped"
+    lines = [f"{count_of(compared, 'image')} {found} by {joined.by}"]
     if not everywhere.all():
         each = _counts(names, (joined.present & ~everywhere).sum(axis=1))
         lost = count_of(int((~everywhere).sum()), "image")
         lines.append(f"left out: {lost} not in every file ({each})")
     if any(joined.failed):
         lost = count_of(int((everywhere & ~joined.shared).sum()), "image")
-        how = f"{lost} left out; --failed-as VALUE counts them"
+        favour = ""
+        if several and differ_in_failures(joined.failed):
+            favour = f", which favours {names[int(np.argmax(joined.failed))]}"
+        how = f"{lost} left out{favour}; --failed-as VALUE counts them"
         if joined.failed_as is not None:
             how = f"counted as {joined.failed_as:g}"
         lines.append(f"rows without a score: {_counts(names, joined.failed)} ({how})")
@@ -443,10 +456,10 @@ def explain_join(joined: JoinedScores) -> list[str]:
     if any(split):
         lines.append(f"captions judged by their sentences: {_counts(names, split)}")
     if len(joined.signatures) > 1:
-        several = f"{len(joined.signatures)} signatures"
-        lines.append(f"the images have {several}, each image the same one in every file")
+        same = ", each image the same one in every file" if several else ""
+        lines.append(f"the images have {len(joined.signatures)} signatures{same}")
     if not joined.signatures:
-        lines.append("the files have no signatures: nothing says that they were scored alike")
+        lines.append("no signatures: nothing says that the images were scored alike")
     return lines
 
 

@@ -12,9 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from discode.bench.agreement import TAU_C_NOTES, note_ties
-from discode.bench.compare import MetricComparison, compare_metrics, note_few_images
+from discode.bench.compare import (
+    GROUP_RULE,
+    MetricComparison,
+    compare_metrics,
+    note_few_images,
+    worse_than,
+)
 from discode.bench.figures import check_plot, plot_systems
-from discode.bench.layout import TABLE_FORMATS, CellTable, write_table
+from discode.bench.layout import TABLE_FORMATS, WORSE_NOTE, Bold, CellTable, write_table
 from discode.bench.runlog import RunLog
 from discode.bench.systems import (
     RESAMPLES,
@@ -45,8 +51,8 @@ def compare(
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="What discode score wrote, a file or folder per captioner, or NAME=FILE; or what "
-            "discode bench run -o wrote, and two or more of its metrics (default: all).",
+            help="Score files, a file or folder per captioner, or NAME=FILE; or a run log of "
+            "`bench run -o`, and two or more of its metrics (default: all).",
         ),
     ],
     method: MethodOfFiles = None,
@@ -81,9 +87,10 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
     signature: output.FullSignatures = False,
 ) -> None:
-    """Say whether captioner A beats B by scores of the same images, or metric A beats B in a run.
+    """Compare captioners by scores of the same images, or the metrics of a run.
 
-    Difference, interval, p and effect; Holm's p and groups over many.
+    One captioner: its mean with a 95 % interval over images. Several: differences with interval,
+    p and effect, and Holm's p and groups over many.
     """
     lookup(TABLE_FORMATS, form, "format")
     if as_json and form != "text":
@@ -165,15 +172,28 @@ def _compare_files(
         )
         return
     notes = explain_join(joined)
+    means: list[tuple[str, ...]] = [
+        (each.name, f"{each.mean:.4f}", _range(each.low, each.high, ".4f"), f"{each.rank}")
+        for each in done.systems
+    ]
+    titles = ("system", "mean", "95 %", "rank")
+    if not done.pairs:
+        how = f"interval by {resamples} resamples of images; seed {seed}"
+        lines = [*notes, *note_few_images(done.images), how, *joined.signatures]
+        _print_table(form, titles[:-1], [row[:-1] for row in means], (0,), lines)
+        return
     how = (
         f"p by {resamples} permutations that swap images; intervals by as many resamples of "
         f"images; d is the difference in standard deviations; seed {seed}"
     )
-    means = [
-        (each.name, f"{each.mean:.4f}", _range(each.low, each.high, ".4f"), f"{each.rank}")
-        for each in done.systems
-    ]
-    _print_table(form, ("system", "mean", "95 %", "rank"), means, (0,))
+    marks = form == "latex"
+    if marks:
+        best, worse = done.systems[0].name, worse_than(done.pairs, done.systems[0].name)
+        means = [
+            (name, Bold(mean) if name == best else mean + "†" * (name in worse), *others)
+            for name, mean, *others in means
+        ]
+    _print_table(form, titles, means, (0,), [WORSE_NOTE] * marks)
     output.echo("")
     _print_pairs(
         done,
@@ -232,8 +252,9 @@ def _print_pairs(
     """Print a row per pair of systems or metrics, which is better, and the groups that differ."""
     verdicts = [f"{pair.verdict()} (5 %)" for pair in done.pairs if len(done.pairs) < 4]
     if len(done.pairs) > 1 and sum(map(len, done.groups)) > 1:
-        groups = " > ".join(", ".join(group) for group in done.groups)
-        verdicts.append(f"groups that differ: {groups}")
+        several = len(done.groups) > 1
+        groups = " > ".join(", ".join(group) for group in done.groups) if several else "none"
+        verdicts += [f"groups that differ: {groups}", GROUP_RULE]
     rows = [(pair.a, pair.b, *(cell(pair) for cell in columns.values())) for pair in done.pairs]
     lines = [*verdicts, *notes, *note_few_images(done.images), *how]
     _print_table(form, ("A", "B", *columns), rows, (0, 1), lines)

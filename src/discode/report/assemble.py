@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from discode.bench.agreement import main_measure, note_ties
-from discode.bench.compare import MetricComparison, compare_metrics
+from discode.bench.compare import GROUP_RULE, MetricComparison, compare_metrics
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Ratings
 from discode.errors import InputError
@@ -271,7 +271,7 @@ def _compare(log: RunLog, resamples: int) -> tuple[MetricComparison | None, str]
     rule = ", with people's m" if differs else ""
     return done, (
         f"Groups by {resamples} permutations that swap whole images, p adjusted by Holm's method "
-        f"over {len(done.pairs)} pairs of metrics, 5 %{rule}.{left_out}{silent}"
+        f"over {len(done.pairs)} pairs of metrics, 5 %{rule}; {GROUP_RULE}.{left_out}{silent}"
     )
 
 

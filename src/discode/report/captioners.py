@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from discode.bench.compare import note_few_images
+from discode.bench.compare import GROUP_RULE, note_few_images
 from discode.bench.systems import RESAMPLES, JoinedScores, compare_systems, explain_join
 from discode.errors import count_of
 from discode.files import replacing
@@ -106,7 +106,9 @@ def _summary(joined: JoinedScores, resamples: int) -> dict[str, Any]:
         "main": "mean", "measures": [["mean", "mean"]], "levels": [], "data": "", "bars": [],
         "explained": [],
         "compared": f"Groups by {resamples} permutations that swap whole images, p adjusted by "
-        f"Holm's method over {count_of(len(done.pairs), 'pair')}, 5 %.",
+        f"Holm's method over {count_of(len(done.pairs), 'pair')}, 5 %; {GROUP_RULE}."
+        if done.pairs
+        else "",
         "differences": [
             [d.a, d.b, *(short_number(v) for v in (d.difference, d.low, d.high, d.adjusted))]
             for d in done.pairs
