@@ -72,3 +72,41 @@ def test_a_scale_below_zero_and_words_that_tables_use(tmp_path: Path) -> None:
     (tmp_path / "preferences.jsonl").write_text(row)
     with pytest.raises(InputError, match="cannot be called 'mean'"):
         load_benchmark("custom", tmp_path)
+
+
+def test_columns_are_guessed_as_score_does(tmp_path: Path) -> None:
+    (tmp_path / "COCO_val_000000000103.jpg").touch()
+    table = tmp_path / "mine.csv"
+    table.write_text("Image ID,Text,Refs,Human Score,annotator\n103,a dog,a pet,4,x\n7,b,,2,y\n")
+    made = load_benchmark("custom", table)
+    assert isinstance(made.judgments, Ratings)
+    assert made.judgments.value.tolist() == [4, 2]
+    assert made.judgments.rater.tolist() == [0, 1]
+    assert [(Path(str(p.image)).name, p.caption, p.references) for p in made.pairs] == [
+        ("COCO_val_000000000103.jpg", "a dog", ("a pet",)), ("7", "b", ()),
+    ]  # fmt: skip
+    assert made.missing == {1}
+    assert any("images=" in note for note in made.notes)
+
+
+def test_named_columns_and_a_named_folder(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.jpg").touch()
+    table = tmp_path / "mine.jsonl"
+    row = {"file": "a.jpg", "said": "a dog", "rating": 1, "fluency": 5}
+    table.write_text(json.dumps(row))
+    names = f"image=file,caption=said,rating=fluency,images={tmp_path / 'pictures'}"
+    made = load_benchmark(f"custom:{names}", table)
+    assert isinstance(made.judgments, Ratings)
+    assert made.judgments.value.tolist() == [5]
+    assert made.options["rating"] == "fluency"  # other numbers than those of another column
+    assert (made.missing, made.notes) == (frozenset(), ())
+    with pytest.raises(InputError, match=r"'fluent'.*fluency"):
+        load_benchmark(f"custom:{names.replace('fluency', 'fluent')}", table)
+    with pytest.raises(InputError, match=r"no image .*wanted.*it has: file, said.*custom:image="):
+        load_benchmark("custom:caption=said", table)
+    with pytest.raises(InputError, match="nowhere"):
+        load_benchmark("custom:images=nowhere", table)
+    table.write_text(json.dumps({"image": "a.jpg", "caption": "a dog", "grade": 5}))
+    with pytest.raises(InputError, match=r"human_score.*it has: image, caption, grade.*rating="):
+        load_benchmark("custom", table)

@@ -169,7 +169,7 @@ def test_what_cannot_be_run(folder: Path, tmp_path_factory: pytest.TempPathFacto
     common = ("bench", "run", "--benchmark", "custom", "--data", folder)
     refused(run("bench", "run", "--benchmark", "flickr9k", "--data", folder, "-m", "raw"),
             "flickr9k", "did you mean")  # fmt: skip
-    for spec, place in (("raters", "KEY=VALUE"), ("rater=x", "raters"), ("scale=5-1", "scale=5-1")):
+    for spec, place in (("raters", "KEY=VALUE"), ("ratrs=x", "raters"), ("scale=5-1", "scale=5-1")):
         refused(run(*common[:2], "-b", f"custom:{spec}", *common[4:], "-m", "raw"), place)
     refused(run(*common, "-m", "raw", "--ties", "maybe"), "wrong")
     done = run(*common, "-m", "raw", "-m", "discode", "--model", folder)  # a folder, but no model

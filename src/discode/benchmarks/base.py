@@ -262,11 +262,17 @@ def likeliest_form(folder: Path, forms: Sequence[Sequence[str]]) -> Sequence[str
 
 
 class BenchmarkBuilder:
-    """Collects the pairs of a benchmark, each once, and finds their images below ``folder``."""
+    """Collects the pairs of a benchmark, each once, and finds their images below ``folder``.
 
-    def __init__(self, row: BenchmarkRow, folder: Path) -> None:
+    ``images`` is a folder of images given by the user, which is then the only one.
+    """
+
+    def __init__(self, row: BenchmarkRow, folder: Path, images: Path | None = None) -> None:
         self.row = row
+        if images is not None and not images.is_dir():
+            raise InputError(f"images={images} is not a folder")
         places = [Path(os.path.normpath(folder / place)) for place in row.image_folders]
+        places = places if images is None else [images]
         self.roots = [place for place in places if place.is_dir()]
         self.default = self.roots[0] if self.roots else places[0]
         self._known: dict[tuple[str, str, tuple[str, ...]], int] = {}
@@ -304,7 +310,11 @@ class BenchmarkBuilder:
         paths = {image: self._find(image) for image in self._shown}
         number = {image: place for place, image in enumerate(paths)}
         missing = frozenset(number[image] for image, path in paths.items() if path is None)
-        lines = [f"{len(missing)} of {len(paths)} images missing, sought in {self.default}"]
+        hint = any(option.name == "images" for option in self.row.options)
+        lines = [
+            f"{len(missing)} of {len(paths)} images missing, sought in {self.default}"
+            + (f"; name their folder: -b {self.row.name}:images=DIR" if hint else "")
+        ]
         return Benchmark(
             self.row.name,
             dict(options),

@@ -2,7 +2,8 @@
 
 Ratings have image, caption, rating, and optionally references, rater, id. Preferences have image,
 caption_a, caption_b, preference (0 or a: the first; 1 or b: the second), and optionally
-references, category, id. References are a list, in CSV a JSON list or one text.
+references, category, id. References are a list, in CSV a JSON list or one text. Columns are found
+by the names that ``discode score`` knows, or named by an option.
 """
 
 from __future__ import annotations
@@ -23,9 +24,33 @@ from discode.benchmarks.base import (
 from discode.benchmarks.parsing import Entry
 from discode.errors import InputError
 from discode.files import read_rows
-from discode.options import Option
-from discode.pairs import reference_list
+from discode.options import TEXT, Option
+from discode.pairs import (
+    CAPTION_COLUMNS,
+    ID_COLUMNS,
+    IMAGE_COLUMNS,
+    REFERENCE_COLUMNS,
+    PairColumns,
+    PairParser,
+    first_filled,
+    is_filled,
+    reference_list,
+)
 
+COLUMNS = {
+    "image": IMAGE_COLUMNS,
+    "caption": CAPTION_COLUMNS,
+    "references": REFERENCE_COLUMNS,
+    "id": ID_COLUMNS,
+    "rating": ("rating", "human_rating", "human_score", "human", "gt_score", "mos"),
+    "rater": ("rater", "rater_id", "annotator", "annotator_id"),
+    "preference": ("preference",),
+    "caption_a": ("caption_a",),
+    "caption_b": ("caption_b",),
+    "category": ("category",),
+}
+"""What a row may have, and the names of its column that are tried in this order."""
+_NEEDED = {"rating": ("image", "caption"), "preference": ("image", "caption_a", "caption_b")}
 _SIDES = {"0": 0, "a": 0, "1": 1, "b": 1}
 _Entries = list[Entry]
 
@@ -55,23 +80,88 @@ def _bounds(scale: str) -> tuple[float, float] | None:
 def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     """Read your own benchmark from a file, or from a folder with ratings.* or preferences.*.
 
-    ``scale=1-5`` refuses ratings outside it; ``raters=average`` gives each pair one rating.
+    ``scale=1-5`` refuses ratings outside it; ``raters=average`` gives each pair one rating;
+    ``images`` is the folder of the images, and ``rating=COLUMN`` names a column.
     """
     file = path if path.is_file() else next(iter(ROW.find_files(path).values()))
-    rows = [Entry(row, where) for where, row in read_rows(file)]
-    if not rows:
+    table = list(read_rows(file))
+    if not table:
         raise InputError(f"{file.name} holds no rows")
-    builder = BenchmarkBuilder(ROW, file.parent)
+    images = None if options["images"] is None else Path(options["images"])
+    builder = BenchmarkBuilder(ROW, file.parent, images)
+    named = {name: options[name] for name in COLUMNS if options[name] is not None}
+    kinds = [kind for kind in _NEEDED if _cells(*table[0], named)[kind]]
+    if not kinds:
+        raise _no_column(*table[0], "rating")
+    parser = PairParser(builder.default) if builder.default.is_dir() else None
+    rows = [_entry(where, row, kinds[0], named, parser) for where, row in table]
     judgments: Ratings | Preferences
-    if "rating" in rows[0].fields:
+    if kinds[0] == "rating":
         judgments = _ratings(builder, rows, options["scale"])
         if options["raters"] == "average":
             judgments = judgments.averaged()
-    elif "preference" in rows[0].fields:
-        judgments = _preferences(builder, rows)
     else:
-        raise InputError(f"{rows[0].where} has neither a rating nor a preference")
-    return builder.build(options, judgments, [file])
+        judgments = _preferences(builder, rows)
+    kept = {name: options[name] for name in ("scale", "raters")} | named
+    return builder.build(kept, judgments, [file])
+
+
+def _cells(where: str, row: Any, named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the columns of a row that hold each field, as the row calls them."""
+    if not isinstance(row, Mapping):
+        Entry(row, where).get("image")  # which raises
+    found = PairColumns.among(row, where)
+    plain = {re.sub(r"[\s-]+", "_", str(name).strip().lower()): name for name in row}
+    columns = {
+        field: tuple(plain[name] for name in names if name in plain)
+        for field, names in COLUMNS.items()
+    }
+    columns |= {"image": found.image, "caption": found.caption}
+    for field, name in named.items():
+        if name not in row:
+            raise InputError(
+                f"{where} has no column {name!r} ({field}={name}); it has: {', '.join(row)}"
+            )
+        columns[field] = (name,)
+    return columns
+
+
+def _no_column(where: str, row: Mapping[str, Any], field: str) -> InputError:
+    """Return the error that no column of a row is known to hold a field."""
+    wanted = ", ".join(COLUMNS[field]) + (", or a preference" if field == "rating" else "")
+    return InputError(
+        f"{where} has no {field} (wanted: {wanted}); it has: {', '.join(map(str, row))}; name the "
+        f"column: custom:{field}=COLUMN"
+    )
+
+
+def _entry(
+    where: str, row: Any, kind: str, named: Mapping[str, str], parser: PairParser | None
+) -> Entry:
+    """Return a row with the fields of this format; COCO's numbers become names of files."""
+    columns = _cells(where, row, named)
+    for field in (*_NEEDED[kind], kind):
+        if not columns[field]:
+            raise _no_column(where, row, field)
+    fields = {field: first_filled(row, names) for field, names in columns.items()}
+    column = next((name for name in columns["image"] if is_filled(row[name])), "")
+    fields["image"] = _file_name(fields["image"], column, where, parser)
+    return Entry(fields, where)
+
+
+def _file_name(image: Any, column: str, where: str, parser: PairParser | None) -> Any:
+    """Return the name of the file that an image's number means; all else as it is."""
+    if isinstance(image, float) and image.is_integer():
+        image = int(image)  # a column of numbers with gaps
+    by_number = isinstance(image, int) and not isinstance(image, bool)
+    by_number |= isinstance(image, str) and PairColumns.among([column]).numbered
+    if not by_number or parser is None:
+        return str(image) if by_number else image
+    try:
+        found = parser.parse({"image_id": image, "caption": "-"}, where, "").image
+    except InputError:
+        return str(image)  # counted as missing
+    return Path(str(found)).name or str(image)
 
 
 def _ratings(builder: BenchmarkBuilder, rows: _Entries, scale: str) -> Ratings:
@@ -146,5 +236,10 @@ ROW = BenchmarkRow(
     options=(
         Option("scale", "any", "the ratings' range", ("any", _Scale())),
         Option("raters", "flatten", "one point per rating, or per pair", ("flatten", "average")),
+        Option("images", None, "folder of the images", (None, TEXT)),
+        *(
+            Option(name, None, f"column with the {name.replace('_', ' ')}", (None, TEXT))
+            for name in COLUMNS
+        ),
     ),
 )
