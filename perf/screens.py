@@ -225,7 +225,7 @@ def main() -> None:
         make_campaign(
             db, {"photo": images[:4], "drawing": images[4:8]}, 4, rules=rules,
             checks=Checks(gold_rate=0.0, quick_seconds=0.0), name="Captions of the city",
-            lease=1.0,  # whoever was pictured does not hold a task for long
+            lease_seconds=1.0,  # whoever was pictured does not hold a task for long
         )  # fmt: skip
         write_captions(db)
         with (
