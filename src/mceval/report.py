@@ -81,8 +81,12 @@ class PersonRow:
     right: int
     quick: int
     shared: int
-    """Comparisons of images that others compared too, with a majority among them."""
+    """Comparisons of images on which the other people have a majority: for decisions."""
     agreed: int
+    """Those of them in which this person chose as that majority did."""
+    decided: int
+    """Comparisons of images on which all people, this one included, have a majority."""
+    with_majority: int
     """Those of them in which this person chose as that majority did."""
 
 
@@ -192,7 +196,8 @@ def person_rows(session: Session) -> list[PersonRow]:
             person.id, person.name, person.role, person.state, person.reason, len(answers),
             sum(answer.id in void for answer in answers), hours, hours * settings.pay_per_hour,
             median(seconds) if seconds else float("nan"), record.gold, record.right, record.quick,
-            *_with_others(person.id, answers, votes),
+            *_with_majority(person.id, answers, votes, of_all=False),
+            *_with_majority(person.id, answers, votes, of_all=True),
         )  # fmt: skip
         rows.append(row)
     return rows
@@ -206,15 +211,20 @@ def worked_seconds(seconds: float, worked: float | None, lease: float) -> float:
     return min(seconds, lease) if worked is None else worked
 
 
-def _with_others(
-    person: int, answers: Sequence[Answer], votes: dict[int, list[Answer]]
+def _with_majority(
+    person: int, answers: Sequence[Answer], votes: dict[int, list[Answer]], *, of_all: bool
 ) -> tuple[int, int]:
+    """Return how many images have a majority (of the others, or of all), and how often they agree.
+
+    Two to one is a majority of all for each of the three; of the others only for the third.
+    """
     shared = agreed = 0
     for answer in answers:
         others = [vote.choice for vote in votes[answer.image_id] if vote.person_id != person]
-        if answer.kind == "compare" and 2 * others.count(1) != len(others):
+        counted = [*others, answer.choice] if others and of_all else others
+        if answer.kind == "compare" and 2 * counted.count(1) != len(counted):
             shared += 1
-            agreed += answer.choice == int(2 * others.count(1) > len(others))
+            agreed += answer.choice == int(2 * counted.count(1) > len(counted))
     return shared, agreed
 
 

@@ -70,6 +70,31 @@ class Rules(Configurable):
         if self.consensus == "majority" and self.people % 2 == 0:
             raise InputError(f"a majority needs an odd number of people, not {self.people}")
 
+    @property
+    def needed(self) -> int:
+        """How many people must choose the same caption of an image.
+
+        >>> Rules().needed, Rules(consensus="majority").needed
+        (3, 2)
+        """
+        return self.people if self.consensus == "all" else self.people // 2 + 1
+
+    def consensus_text(self) -> str:
+        """Return in a sentence when people agree on an image, and what happens if they do not.
+
+        >>> print(Rules(people=5, consensus="majority").consensus_text())
+        consensus majority: at least 3 of 5 people decide, so no image is discarded for disagreement
+        """
+        if self.consensus == "majority" or self.people == 1:
+            return (
+                f"consensus {self.consensus}: at least {self.needed} of {self.people} people "
+                "decide, so no image is discarded for disagreement"
+            )
+        return (
+            f"consensus all: an image on which its {self.people} people do not all agree is "
+            "discarded and replaced"
+        )
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -150,5 +175,4 @@ def verdict(rules: Rules, votes: Sequence[int]) -> Verdict:
     if len(votes) < rules.people:
         return Verdict("waiting")
     choice, count = Counter(votes).most_common(1)[0]
-    needed = rules.people if rules.consensus == "all" else rules.people // 2 + 1
-    return Verdict("agreed", choice) if count >= needed else Verdict("split")
+    return Verdict("agreed", choice) if count >= rules.needed else Verdict("split")

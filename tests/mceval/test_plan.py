@@ -171,3 +171,13 @@ def test_the_clock_starts_again_with_a_task_that_ran_out(sqlite: Database) -> No
     assert next_task(sqlite, one, 0.0) is not None
     choose(sqlite, one, 5000.0, 4990.0, side=0)  # a clock that is set back
     assert ask(sqlite, person_rows)[0].hours == 0
+
+
+def test_two_to_one_is_a_majority_for_all_three(sqlite: Database) -> None:
+    fill(sqlite, Rules(people=3, consensus="majority"), {"a": (1, 1)})
+    for person, right in zip(invite_people(sqlite, 3, 0), (True, True, False), strict=True):
+        choose(sqlite, person, 0.0, 5.0, right=right)
+    rows = ask(sqlite, person_rows)
+    assert [(row.with_majority, row.decided) for row in rows] == [(1, 1), (1, 1), (0, 1)]
+    # For decisions about a person their own vote makes no majority.
+    assert [(row.agreed, row.shared) for row in rows] == [(0, 0), (0, 0), (0, 1)]

@@ -133,7 +133,7 @@ def erase(database: DatabaseArgument, person: Who) -> None:
 
 @app.command("list")
 def list_people(database: DatabaseArgument) -> None:
-    """List everyone with their work and how often they agree with the others."""
+    """List everyone with their work and how often they are with the majority."""
     with open_campaign(database) as db:
         from mceval.database import settings_of
         from mceval.report import person_rows
@@ -147,7 +147,7 @@ def list_people(database: DatabaseArgument) -> None:
             "answers": str(row.answers), "void": str(row.void), "hours": f"{row.hours:.2f}",
             "pay": f"{row.pay:.2f}", "s": number_cell(row.median_seconds, 1),
             "gold": f"{row.right}/{row.gold}", "quick": str(row.quick),
-            "agreed": f"{row.agreed}/{row.shared}",
+            "agreed": f"{row.with_majority}/{row.decided}",
         }
         for row in rows
     ]  # fmt: skip

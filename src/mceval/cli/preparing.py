@@ -113,7 +113,13 @@ def init(
     per_domain: Annotated[int, Option(help="Images that a domain should have.")] = 1000,
     seed: Annotated[int, Option(help="Seed of every draw.")] = 0,
     people: Annotated[int, Option(help="People who compare each image.")] = 3,
-    consensus: Annotated[str, Option(help="Who must agree: all or majority.")] = "all",
+    consensus: Annotated[
+        str,
+        Option(
+            help="Keep an image if all people chose the same caption (all), or let more than half "
+            "decide (majority); images without consensus are discarded and replaced."
+        ),
+    ] = "all",
     writers: Annotated[int, Option(help="Captions per image.")] = 4,
     revise: Annotated[str, Option(help="Time of revisions: always, or agreed.")] = "always",
     second_look: Annotated[
@@ -161,6 +167,7 @@ def init(
         pay_per_hour=pay_per_hour, instructions=read_text(instructions) if instructions else "",
     ) as db:  # fmt: skip
         _fill(db, sources, total, gold, now)
+    note(rules.consensus_text(), "dim")
 
 
 def _fill(

@@ -10,10 +10,16 @@ const viewer = find("#viewer");
 const UNSEEN_MS = 800;
 let unseen = true;
 const early = document.querySelectorAll("#answer .first, #undo button");
-for (const button of early) button.disabled = true;
+for (const button of early) {
+  button.disabled = true;
+  button.title = "Look at the page first: this can be pressed in a moment";
+}
 setTimeout(() => {
   unseen = false;
-  for (const button of early) button.disabled = false;
+  for (const button of early) {
+    button.disabled = false;
+    button.removeAttribute("title");
+  }
 }, UNSEEN_MS);
 for (const form of document.querySelectorAll("form[method=post]")) {
   form.addEventListener("submit", (event) => {
