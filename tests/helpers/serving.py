@@ -118,16 +118,24 @@ class Client:
         return self.ask("POST", path, json.dumps(asked).encode(), **given)
 
     def upload(
-        self, image: bytes, captions: Sequence[str], *, path: str = "/v1/score", **more: str
+        self,
+        image: bytes | Sequence[bytes],
+        captions: Sequence[str],
+        *,
+        path: str = "/v1/score",
+        **more: str,
     ) -> Reply:
         """Ask with a form."""
-        fields = [("captions", caption) for caption in captions] + list(more.items())
+        captions_as = more.pop("captions_as", "captions")
+        fields = [(captions_as, caption) for caption in captions] + list(more.items())
         body = b"".join(
             f'--limit\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{text}\r\n'.encode()
             for name, text in fields
         )
         head = 'content-disposition: form-data; name="image"; filename="../../x.jpg"'
-        body += f"--limit\r\n{head}\r\n\r\n".encode() + image + b"\r\n--limit--\r\n"
+        for content in [image] if isinstance(image, bytes) else image:
+            body += f"--limit\r\n{head}\r\n\r\n".encode() + content + b"\r\n"
+        body += b"--limit--\r\n"
         kind = "multipart/form-data; boundary=limit"
         return self.ask("POST", path, body, content_type=kind)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import socket
@@ -135,6 +136,69 @@ def test_bad_requests_are_refused_in_a_line(
     assert "\n" not in reply.json["error"]["message"]
 
 
+def test_several_images_in_one_request(shipped: Path) -> None:
+    """An image per caption, as in judge.score; a broken one fails its own row."""
+    coffee = (demo_path() / "coffee.jpg").read_bytes()
+    images, captions = [CAT, coffee, b"no image", CAT], ["a cat", "a cup", "a dog", "a car"]
+    judge = load("embedded", threads=1)
+    own = judge.score(images, captions)
+    with running(judge) as client:
+        urls = [data_url(image) for image in images]
+        for reply in (client.score(urls, captions), client.upload(images, captions)):
+            assert reply.status == 200, reply
+            rows = reply.json["scores"]
+            assert [row["caption"] for row in rows] == captions
+            np.testing.assert_array_equal(column(rows, "score"), own.value)
+            assert rows[2]["error"]
+            assert rows[2]["flags"] == ["failed"]
+            assert reply.json["counts"] == own.counts()
+        words = client.score(urls[:2], captions[:2], path="/v1/explain").json["explanations"]
+        assert [row["caption"] for row in words] == captions[:2]
+        for reply in (
+            client.score(urls, captions[:3]), client.score(urls, captions, references=["a cat"])
+        ):  # fmt: skip
+            assert (reply.status, reply.code) == (422, "bad_request")
+
+
+def test_singular_names_and_plain_base64(client: Client) -> None:
+    plain = base64.encodebytes(CAT).decode()  # with line breaks
+    wanted = client.score(CAT, ["a cat", "a dog"]).json
+    assert client.upload(CAT, ["a cat", "a dog"], captions_as="caption").json == wanted
+    assert client.score(plain, ["a cat", "a dog"]).json == wanted
+    asked = {"images": [plain], "caption": ["a cat", "a dog"]}
+    body = json.dumps(asked).encode()
+    assert client.ask("POST", "/v1/score", body, content_type="application/json").json == wanted
+    both = json.dumps(asked | {"captions": ["a bird"]}).encode()
+    assert client.ask("POST", "/v1/score", both, content_type="application/json").status == 422
+
+
+def test_access_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "discode.access"):
+        client.get("/healthz")
+        client.get("/no%0Aline")
+        client.get("/", host="evil.example")
+        wait_for(lambda: len(caplog.records) == 3)
+    lines = [record.getMessage() for record in caplog.records]
+    for line, words in zip(
+        lines, ("GET '/healthz' 200", "GET '/no%0Aline' 404", "GET '/' 421"), strict=True
+    ):
+        assert f"127.0.0.1 {words} " in line
+
+
+def test_the_api_is_described_with_its_token(client: Client) -> None:
+    assert "securitySchemes" not in client.get("/openapi.json").json["components"]
+    with running(token="secret") as guarded:
+        found = guarded.get("/openapi.json").json
+        (name,) = found["components"]["securitySchemes"]
+        assert found["components"]["securitySchemes"][name]["scheme"] == "bearer"
+        for path, verb in (("/v1/score", "post"), ("/v1/explain", "post"), ("/v1/models", "get")):
+            assert found["paths"][path][verb]["security"] == [{name: []}]
+        assert "security" not in found["paths"]["/healthz"]["get"]
+        assert guarded.score(CAT, "a cat").status == 401
+    reply = client.get("/docs")
+    assert (reply.status, reply.headers["location"]) == (307, "/api")
+
+
 def test_words_are_asked_for_as_scores_are(client: Client) -> None:
     most = Limits().captions
     for captions, status in ((["a cat"] * (most // 2), 200), (["a cat"] * (most // 2 + 1), 422)):
@@ -247,7 +311,7 @@ def test_forms_that_are_broken_are_refused(client: Client) -> None:
         assert reply.status == status, (end, reply)
     method = part.replace(b"captions", b"method").replace(b"a cat", b"raw")
     text = part.replace(b"captions", b"image").replace(b"a cat", b"/etc/passwd")
-    for fields, place in ((method + method + image, "'method'"), (text, "image:")):
+    for fields, place in ((method + method + image, "'method'"), (text, "image[0]:")):
         reply = client.ask("POST", "/v1/score", part + fields + b"\r\n--x--",
                            content_type="multipart/form-data; boundary=x")  # fmt: skip
         assert (reply.status, reply.code) == (422, "bad_request")
@@ -388,7 +452,7 @@ def test_a_fault_of_our_own_is_told_with_the_headers_too(monkeypatch: pytest.Mon
         "/../pyproject.toml", "/page/../service.py", "/page/%2e%2e/service.py",
         "/page/..%2fservice.py", "/page/%2e%2e%2f%2e%2e%2ferrors.py", "/page//etc/passwd",
         "/demo/../embedded.onnx", "/demo/captions.csv", "/page/", "/page/page.js%00.html",
-        "/page/..\\service.py", "/docs", "/redoc",
+        "/page/..\\service.py",
     ],
 )  # fmt: skip
 def test_no_path_leads_to_other_files(client: Client, path: str) -> None:

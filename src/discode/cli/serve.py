@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,6 +49,9 @@ def serve(
         int, typer.Option(help="Requests to this server at once; more get 503.")
     ] = 512,
     timeout: Annotated[float, typer.Option(help="Seconds per request.")] = 60.0,
+    access_log: Annotated[
+        bool, typer.Option(help="Print a line per request on standard error.")
+    ] = True,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -83,7 +87,18 @@ def serve(
             note(
                 f"anybody who reaches {where} can ask it; set {TOKEN} to require a token", "yellow"
             )
+        if access_log:
+            _print_access()
         serve_until_signal(service, listening, grace_seconds=2 * limits.seconds)
+
+
+def _print_access() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log = logging.getLogger("discode.access")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
 
 
 def _token(name: str | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from urllib.parse import urlsplit
 
@@ -32,10 +33,13 @@ ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 """How an application answers a request that failed."""
 
 _log = logging.getLogger("discode.web")
+_access = logging.getLogger("discode.access")
 
 
 class Guard:
     """Refuses foreign hosts and pages, and adds the headers to every answer, errors included.
+
+    A line per request goes to the logger ``discode.access``, at level INFO.
 
     Args:
         app: The application behind it.
@@ -66,12 +70,13 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
-        started = False
+        started, status, begin = False, 499, time.monotonic()  # 499: the client hung up
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal started
+            nonlocal started, status
             started = True
             if message["type"] == "http.response.start":
+                status = message["status"]
                 present = {name for name, _ in message["headers"]}
                 message["headers"] += [item for item in self.headers if item[0] not in present]
                 if message["status"] >= 400:  # the rest of a refused body is not read
@@ -92,6 +97,11 @@ class Guard:
                 _log.exception("a request failed")
                 error = HttpError(500, "failed", "the server failed on this; its log says why")
             await (await self.on_error(request, error))(scope, receive, send_with_headers)
+        finally:
+            client = (scope.get("client") or ("-",))[0]
+            path = scope.get("raw_path", b"").decode("latin-1")  # escaped as it was sent
+            seconds = time.monotonic() - begin
+            _access.info("%s %s %r %d %.3fs", client, scope["method"], path, status, seconds)
 
 
 def allowed_hosts(host: str, names: Iterable[str]) -> tuple[str, ...] | None:

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI, Request, Response, Security
+from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -27,7 +28,7 @@ from discode.judge import Judge
 from discode.report import PAGE as REPORT
 from discode.report import render_explorer
 from discode.serve.about import describe_judge
-from discode.serve.batching import Batcher
+from discode.serve.batching import Batcher, merged
 from discode.serve.limits import (
     HeldBytes,
     Limits,
@@ -105,8 +106,11 @@ class _Service:
         )
         bodies = {"application/json": self.reader.body, "multipart/form-data": self.reader.form}
         content = {kind: {"schema": model.model_json_schema()} for kind, model in bodies.items()}
+        # For openapi.json: requests are checked where refusals are counted.
+        bearer = Security(HTTPBearer(auto_error=False, scheme_name="token"))
+        needed: dict[str, Any] = {"dependencies": [bearer]} if self.options.token else {}
         asked: dict[str, Any] = {
-            "methods": ["POST"], "responses": ERRORS,
+            **needed, "methods": ["POST"], "responses": ERRORS,
             "openapi_extra": {"requestBody": {"required": True, "content": content}},
         }  # fmt: skip
         app.add_api_route(
@@ -119,13 +123,15 @@ class _Service:
         )  # fmt: skip
         app.add_api_route(
             "/v1/models", self.models, summary="The judge, its methods and the limits",
-            responses={401: ERRORS[401]},
+            responses={401: ERRORS[401]}, **needed,
         )  # fmt: skip
         app.add_api_route("/healthz", self.health, summary="Whether the service is up")
-        app.add_api_route("/metrics", self.metrics, summary="Counters for Prometheus")
+        app.add_api_route("/metrics", self.metrics, summary="Counters for Prometheus", **needed)
         for route in ("/", "/api", "/explorer", "/page/{name}", "/demo/{name}"):
             app.add_api_route(route, self.file, methods=["GET", "HEAD"], include_in_schema=False)
         app.add_api_route("/demo", examples, include_in_schema=False)
+        for route in ("/docs", "/redoc"):  # where people who know FastAPI look
+            app.add_api_route(route, api_page, methods=["GET", "HEAD"], include_in_schema=False)
         for kind in (HttpError, HTTPException):
             app.add_exception_handler(kind, _on_error)
         app.add_middleware(
@@ -221,9 +227,9 @@ class _Service:
                 await asyncio.wait({task})
 
     async def _parse_and_judge(self, body: Any, held: HeldBytes, explains: bool) -> Answer:
-        request = await self.reader.parse(body, held, explains=explains)
+        requests = await self.reader.parse(body, held, explains=explains)
         del body
-        return await self.batcher.answer(request)
+        return merged(await asyncio.gather(*map(self.batcher.answer, requests)))
 
     async def models(self, request: Request) -> ModelsAnswer:
         check_token(request.headers.get("authorization"), self.options.token)
@@ -260,6 +266,11 @@ def page_files() -> dict[str, StaticFile]:
         "/api": files["/page/api.html"],
         "/explorer": replace(page, content=explorer),
     }
+
+
+def api_page() -> Response:
+    """Lead to the page of the API."""
+    return RedirectResponse("/api")
 
 
 def examples() -> list[dict[str, Any]]:

@@ -80,7 +80,7 @@ def _answer(
     judge: Judge, request: ScoreRequest, pairs: list[Pair], readings: Readings
 ) -> Answer | Exception:
     try:
-        if len(readings.errors) == len(pairs):
+        if len(readings.errors) == len(pairs) and not request.one_of_many:
             open_image(request.image)  # if this is the reason, it is not about the captions
         scores = judge.decode(pairs, readings, request.decoder)
         if request.explains:
@@ -113,6 +113,15 @@ def _answer(
         signature=str(scores.signature),
         smoothing_signature=str(smooth.signature),
     )  # fmt: skip
+
+
+def merged(answers: Sequence[Answer]) -> Answer:
+    """Return the answers to the images of a request as one."""
+    first, *others = answers
+    name = "scores" if isinstance(first, ScoreAnswer) else "explanations"
+    rows = [row for answer in answers for row in getattr(answer, name)]
+    counts = {key: sum(answer.counts[key] for answer in answers) for key in first.counts}
+    return first.model_copy(update={name: rows, "counts": counts}) if others else first
 
 
 def _explain(judge: Judge, request: ScoreRequest, scores: Scores) -> ExplainAnswer:

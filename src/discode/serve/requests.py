@@ -23,7 +23,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from discode.decoders import Decoder, named_decoder, without_prior
 from discode.decoders.simple import Smoothing
-from discode.errors import HttpError, ImageError, InputError
+from discode.errors import HttpError, ImageError, InputError, count_of
 from discode.explain.effects import pairs_to_explain
 from discode.files import parse_json
 from discode.images import IMAGE_FORMATS, check_size, open_formats
@@ -33,6 +33,7 @@ from discode.serve.limits import HeldBytes, Limits
 from discode.serve.schema import ScoreFields, score_models
 
 _CHARSETS = ("utf-8", "utf8", "ascii", "us-ascii", "latin-1", "iso-8859-1")
+_PLURALS = {"images": "image", "caption": "captions", "reference": "references"}
 _NO_MARKS = bytes(set(range(256)) - set(b"[]{},"))
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?(;[\w=.+-]+)*;base64,", re.IGNORECASE)
 
@@ -42,7 +43,8 @@ class ScoreRequest:
     """What one request asks for: captions of an image, decoded by the judge or another decoder.
 
     ``smoothing`` is the decoder without a prior, and ``pixels`` are those that the image declares.
-    ``explains`` tells that it asks for their words.
+    ``explains`` tells that it asks for their words, and ``one_of_many`` that a request with several
+    images has others: a broken image fails its own rows only.
     """
 
     image: bytes
@@ -52,6 +54,7 @@ class ScoreRequest:
     smoothing: Decoder = field(default_factory=Smoothing)
     pixels: int = 0
     explains: bool = False
+    one_of_many: bool = False
 
     @cached_property
     def pairs(self) -> list[Pair]:
@@ -101,24 +104,29 @@ class RequestReader:
 
     async def parse(
         self, body: bytes | dict[str, Any], held: HeldBytes, *, explains: bool = False
-    ) -> ScoreRequest:
-        """Return what a body asks for, an image fetched by URL included (its bytes are held)."""
+    ) -> list[ScoreRequest]:
+        """Return what a body asks for, by image; images fetched by URL are held, too."""
         run = asyncio.get_running_loop().run_in_executor
         # In one go where there is no URL: every change of thread waits for the interpreter's lock.
-        parsed = await run(self.threads, self._parse, body, explains)
-        if isinstance(parsed, ScoreRequest):
-            return parsed
-        url, finish = parsed
-        seconds = min(20.0, self.limits.seconds)
-        async with self.fetching:
-            image = await fetch_image(url, limit=self.limits.body, seconds=seconds)
-        held.add(len(image))
-        return await run(self.threads, finish, image)
+        images, finish = await run(self.threads, self._parse, body, explains)
+        if isinstance(finish, list):
+            return finish
+
+        async def fetched(image: bytes | str) -> bytes:
+            if isinstance(image, bytes):
+                return image
+            async with self.fetching:
+                seconds = min(20.0, self.limits.seconds)
+                content = await fetch_image(image, limit=self.limits.body, seconds=seconds)
+            held.add(len(content))
+            return content
+
+        return await run(self.threads, finish, await asyncio.gather(*map(fetched, images)))
 
     def _parse(
         self, body: bytes | dict[str, Any], explains: bool
-    ) -> ScoreRequest | tuple[str, Callable[[bytes], ScoreRequest]]:
-        """Return the request, or the URL of its image and what makes the request of its bytes."""
+    ) -> tuple[list[bytes | str], Callable[[list[bytes]], list[ScoreRequest]] | list[ScoreRequest]]:
+        """Return the images or their URLs, and the requests, or what makes them of the images."""
         try:
             if isinstance(body, bytes):
                 fields = self.body.model_validate(_parse_json(body, self.limits))
@@ -127,21 +135,36 @@ class RequestReader:
         except ValidationError as error:
             raise _bad(_first_fault(error)) from None
         finish = partial(self._make, fields, *self._decoders(fields.method), explains)
-        image = fields.image
-        if isinstance(image, bytes):
-            return finish(image)
-        if head := _DATA_URL.match(image[:200]):
-            try:
-                return finish(base64.b64decode(image[head.end() :].encode("ascii"), validate=True))
-            except (binascii.Error, UnicodeEncodeError):
-                raise HttpError(422, "bad_image", "the data URL does not hold base64") from None
-        if not re.match(r"https?://", image, re.IGNORECASE):
-            raise _bad("image: send a data URL with base64 (data:image/png;base64,...) or a URL")
-        if not self.allow_urls:
-            raise HttpError(
-                422, "bad_url", "URLs are not fetched here; send the image (--allow-urls)"
+        if len(fields.image) not in (1, len(fields.captions)):
+            raise _bad(
+                f"image: {count_of(len(fields.image), 'image')} and "
+                f"{count_of(len(fields.captions), 'caption')} do not pair up; send one image, or "
+                "as many images as captions"
             )
-        return image, finish
+        if len(fields.image) > 1 and fields.references:
+            raise _bad("references: they are for the captions of one image; send one image")
+        images = [self._image(image) for image in fields.image]
+        held = [image for image in images if isinstance(image, bytes)]
+        return images, finish(held) if len(held) == len(images) else finish
+
+    def _image(self, image: bytes | str) -> bytes | str:
+        """Return the bytes of an image, or its URL."""
+        if isinstance(image, bytes):
+            return image
+        if re.match(r"https?://", image, re.IGNORECASE):
+            if not self.allow_urls:
+                raise HttpError(
+                    422, "bad_url", "URLs are not fetched here; send the image (--allow-urls)"
+                )
+            return image
+        head = _DATA_URL.match(image[:200])
+        try:
+            text = "".join(image[head.end() if head else 0 :].split())  # encoders may break lines
+            return base64.b64decode(text.encode("ascii"), validate=True)
+        except (binascii.Error, UnicodeEncodeError):
+            if head:
+                raise HttpError(422, "bad_image", "the data URL does not hold base64") from None
+            raise _bad("image: send base64, as it is or in a data URL, or a URL") from None
 
     def _decoders(self, name: str | None) -> tuple[Decoder | None, Decoder]:
         # The service's own method may be a preset file; callers open none.
@@ -157,19 +180,31 @@ class RequestReader:
 
     def _make(
         self, fields: ScoreFields, decoder: Decoder | None, smoothing: Decoder, explains: bool,
-        image: bytes,
-    ) -> ScoreRequest:  # fmt: skip
-        pixels = check_image(image)
-        request = ScoreRequest(
-            image, fields.captions, fields.references, decoder, smoothing, pixels, explains
-        )
-        _ = request.digest  # computed here, in a worker thread, and kept for the queue
-        if len(request.pairs) > self.limits.captions:
+        images: list[bytes],
+    ) -> list[ScoreRequest]:  # fmt: skip
+        several = len(images) > 1
+        requests = []
+        for image, captions in zip(
+            images, [[c] for c in fields.captions] if several else [fields.captions], strict=True
+        ):
+            try:
+                pixels = check_image(image)
+            except HttpError:
+                if not several:
+                    raise
+                pixels = 0  # the judge says why, in the row
+            request = ScoreRequest(
+                image, captions, fields.references, decoder, smoothing, pixels, explains, several
+            )
+            _ = request.digest  # computed here, in a worker thread, and kept for the queue
+            requests.append(request)
+        readings = sum(len(request.pairs) for request in requests)
+        if readings > self.limits.captions:
             raise _bad(
-                f"captions: with every word they cost {len(request.pairs)} readings, and at most "
+                f"captions: with every word they cost {readings} readings, and at most "
                 f"{self.limits.captions} are allowed; send fewer captions"
             )
-        return request
+        return requests
 
 
 def check_image(image: bytes) -> int:
@@ -260,7 +295,7 @@ async def _read_form(request: Request, held: HeldBytes) -> dict[str, Any]:
     parser = _FormParser(
         Headers({"content-type": f"{content_type}; charset=latin-1"}),
         chunks(),
-        max_files=1,
+        max_files=limits.captions,
         max_fields=limits.captions + limits.references + 1,
         max_part_size=8 * limits.characters,
     )
@@ -277,7 +312,8 @@ async def _read_form(request: Request, held: HeldBytes) -> dict[str, Any]:
                 if isinstance(value, str)
                 else await value.read()
             )
-            if name in ("captions", "references"):
+            name = _PLURALS.get(name, name)
+            if name in ("image", "captions", "references"):
                 fields.setdefault(name, []).append(content)
             elif name in fields:
                 raise _bad(f"the field {name[:80]!r} is there twice")

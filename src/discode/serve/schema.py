@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from discode.serve.limits import Limits
 
@@ -17,7 +18,7 @@ class ScoreFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    image: str | bytes
+    image: Sequence[str | bytes]
     captions: list[str]
     references: list[str]
     method: str | None
@@ -33,16 +34,31 @@ def score_models(limits: Limits) -> tuple[type[ScoreFields], type[ScoreFields]]:
         ),
     ]
 
+    images = Annotated[
+        list[str],
+        BeforeValidator(
+            lambda value: [value] if isinstance(value, str) else value,
+            json_schema_input_type=str | list[str],
+        ),
+    ]
+
     class ScoreBody(ScoreFields):
-        image: str = Field(
-            description="A data URL (data:image/png;base64,...); an http(s) URL where the server "
-            "allows it"
+        image: images = Field(
+            min_length=1,
+            max_length=limits.captions,
+            validation_alias=AliasChoices("image", "images"),
+            description="Base64, as it is or in a data URL (data:image/png;base64,...); an http(s) "
+            "URL where the server allows it. A list holds an image per caption",
         )
         captions: texts = Field(
-            min_length=1, max_length=limits.captions, description="One or many, all of this image"
+            min_length=1,
+            max_length=limits.captions,
+            validation_alias=AliasChoices("captions", "caption"),
+            description="One or many, all of this image; as many as images where there are several",
         )
         references: texts = Field(
             [],
+            validation_alias=AliasChoices("references", "reference"),
             max_length=limits.references,
             description="Captions by people, for all of the captions; not every model takes them",
         )
@@ -53,8 +69,10 @@ def score_models(limits: Limits) -> tuple[type[ScoreFields], type[ScoreFields]]:
         )
 
     class ScoreForm(ScoreBody):
-        image: bytes = Field(  # type: ignore[assignment]
-            description="A file: AVIF, BMP, GIF, JPEG, PNG, TIFF or WebP"
+        image: list[bytes] = Field(  # type: ignore[assignment]
+            min_length=1,
+            max_length=limits.captions,
+            description="A file: AVIF, BMP, GIF, JPEG, PNG, TIFF or WebP; one, or one per caption",
         )
 
     return ScoreBody, ScoreForm
