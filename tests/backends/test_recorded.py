@@ -11,6 +11,7 @@ import discode
 from discode.backends.recorded import Recorded
 from discode.errors import InputError
 from discode.prompts import FLEUR
+from discode.readings import Identity
 from discode.readings.exchange import export_readings
 from discode.readings.store import ReadingStore
 from tests.helpers.fake_model import FakeModel
@@ -57,6 +58,45 @@ def test_several_models_need_a_name(tmp_path: Path, image: Path) -> None:
     assert discode.load(f"recorded:{tmp_path / 'r.db'}#two").backend.identity.model == "two"
     with pytest.raises(InputError, match="name one of them"):
         Recorded(f"{tmp_path / 'r.db'}#three")
+
+
+def test_models_of_one_name_are_told_apart(tmp_path: Path, image: Path) -> None:
+    path = tmp_path / "r.db"
+    for revision, dtype in (("1", "bfloat16"), ("2", "bfloat16"), ("2", "float32")):
+        identity = Identity("one", revision, dtype)
+        model = type("Revised", (FakeModel,), {"identity": identity})()
+        discode.load(model, store=path).score(image, "a")
+    for choice in ("", "#one", "#one@2", "#one@3"):
+        with pytest.raises(InputError, match="one@1, one@2@bfloat16, one@2@float32"):
+            Recorded(f"{path}{choice}")
+    assert Recorded(f"{path}#one@1").identity.revision == "1"
+    judge = discode.load(f"{path}#one@2@float32")
+    assert judge.backend.identity == Identity("one", "2", "float32")
+    assert np.isfinite(float(judge.score(image, "a")))
+
+
+@pytest.mark.parametrize("name", ["a#b.db", "a.db#b.db", "#.db"])
+def test_a_file_may_have_the_mark_of_models_in_its_name(
+    tmp_path: Path, image: Path, name: str
+) -> None:
+    path = tmp_path / name
+    discode.load(FakeModel("one"), store=path).score(image, "a")
+    for spec in (f"recorded:{path}", str(path), f"{path}#one"):
+        assert np.isfinite(float(discode.load(spec).score(image, "a"))), spec
+    with pytest.raises(InputError, match="name one of them"):
+        Recorded(f"{path}#two")
+
+
+def test_a_model_that_ignores_references_is_replayed(tmp_path: Path, image: Path) -> None:
+    references = ["a tabby", "a cat"]
+    for takes, said in ((False, "ignored"), (True, "all")):
+        model = FakeModel(f"takes {takes}")
+        model.takes_references = takes
+        live = discode.load(model, store=tmp_path / "r.db").score(image, "a", references)
+        replay = discode.load(f"{tmp_path / 'r.db'}#takes {takes}").score(image, "a", references)
+        assert replay.value == live.value
+        assert replay.signature == live.signature
+        assert replay.signature.get("references") == said
 
 
 def test_an_own_template_is_replayed(tmp_path: Path, image: Path) -> None:

@@ -126,7 +126,7 @@ def kind_of(model: str) -> tuple[Kind, str]:
     scheme, colon, rest = model.partition(":")
     if scheme in KINDS:
         return KINDS[scheme], rest
-    if model.partition("#")[0].lower().endswith(_FILES):
+    if any(f"{suffix}#" in f"{model.lower()}#" for suffix in _FILES):
         return KINDS["recorded"], model
     if (model and Path(model).is_dir()) or ("/" in model and not colon):
         return KINDS["hf"], model

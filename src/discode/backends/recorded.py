@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from discode.backends.base import Backend, Blocks
-from discode.backends.embedded.backend import MODEL
 from discode.errors import DiscodeError, InputError
 from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import PROMPTS, Prompt
-from discode.readings import Readings
+from discode.readings import Identity, Readings
 from discode.readings.exchange import import_readings
 from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.scales import Scale
@@ -22,12 +22,12 @@ class Recorded(Backend):
     """A backend that answers from a store (``.db``) or an export of one (JSONL, Parquet).
 
     Args:
-        path: The file; with ``#MODEL`` at its end, where it holds readings of several models.
+        path: The file; followed by ``#MODEL``, ``#MODEL@REVISION`` or ``#MODEL@REVISION@DTYPE`` if
+            it holds readings of several models.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        name, _, model = os.fspath(path).partition("#")
-        path = Path(name)
+        path, model = split_recording(os.fspath(path))
         if not path.is_file():
             raise InputError(f"no recorded readings at {path}")
         if path.suffix.lower() in (".jsonl", ".ndjson", ".parquet"):
@@ -36,19 +36,24 @@ class Recorded(Backend):
         else:
             self._store = ReadingStore(path, create=False)
         models = list(dict.fromkeys(ask.identity for ask, count in self._store.run_keys() if count))
-        chosen = [identity for identity in models if model in ("", identity.model)]
+        chosen = [identity for identity in models if model in ("", *_names(identity))]
         if len(chosen) != 1:
-            names = ", ".join(identity.model for identity in models) or "none"
+            known = [name for identity in models for name in _names(identity)]
+            names = ", ".join(
+                next(name for name in _names(identity) if known.count(name) == 1)
+                for identity in models
+            )
             raise InputError(
-                f"{path} holds readings of {len(models)} models ({names}); name one of them: "
-                "recorded:FILE#MODEL"
+                f"{path} holds readings of {len(models)} models ({names or 'none'}); name one of "
+                "them: recorded:FILE#MODEL"
             )
         self.identity = chosen[0]
         asks = [ask for ask, count in self._store.run_keys() if ask.identity == chosen[0] and count]
         self.prompt = _prompt_of([ask.prompt for ask in asks])
         self.scale = asks[0].scale
         self.capabilities = frozenset({"hidden"} if self._store.has_hidden() else ())
-        self.takes_references = self.identity.model != MODEL
+        # A model that ignores references was asked without them, and is replayed so.
+        self.takes_references = self._store.has_references(self.identity)
         self._scales = sorted({ask.scale.name for ask in asks})
 
     def read(
@@ -83,6 +88,26 @@ class Recorded(Backend):
             return f"not recorded: the file has scale {', '.join(self._scales)}, not {scale.name}"
         also = " with hidden states" if hidden else ""
         return f"not recorded{also}: no reading for this image, caption, references and prompt"
+
+
+def split_recording(name: str) -> tuple[Path, str]:
+    """Return the file of a recording, and the model named after ``#``; "" if none is.
+
+    Where several readings of the name are possible, the file is the longest one that exists.
+
+    >>> split_recording("no#such.db")[1], split_recording("readings.db")[1]
+    ('such.db', '')
+    """
+    ends = [len(name), *(mark.start() for mark in re.finditer("#", name))]
+    whole = next((end for end in (ends[0], *ends[:0:-1]) if Path(name[:end]).is_file()), None)
+    end = ends[:2][-1] if whole is None else whole
+    return Path(name[:end]), name[end + 1 :]
+
+
+def _names(identity: Identity) -> list[str]:
+    """Return what a model may be called, shortest first."""
+    parts = identity.model, identity.revision, identity.dtype
+    return ["@".join(parts[:count]) for count in (1, 2, 3)]
 
 
 def _prompt_of(templates: Sequence[str]) -> Prompt:

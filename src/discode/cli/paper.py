@@ -304,7 +304,8 @@ def _recorded(logs: Mapping[Path, RunLog]) -> dict[str, MetricFactory]:
         for label, result in log.results.items():
             model = result.signature.get("model")
             if asks_judge(label) and model:
-                spec = f"recorded:{store}#{model}"
+                who = [model, *(result.signature.get(part) for part in ("revision", "dtype"))]
+                spec = f"recorded:{store}#{'@'.join(filter(None, who))}"
                 judges.setdefault(spec, MetricFactory(model=spec))
     return judges
 

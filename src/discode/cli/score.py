@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from discode.backends import KINDS, kind_of
+from discode.backends.recorded import split_recording
 from discode.bulk import RunPlan, Totals, find_inputs, plan_run, score_to_folder
 from discode.bulk.chunks import CHUNK_ROWS, PairChunk
 from discode.bulk.counting import RowCount, count_rows
@@ -252,8 +253,8 @@ def _score_rows(
 ) -> None:
     """Score rows into a file, or on the screen; with ``dry_run`` print what would be sent."""
     if out is not None or show:
-        recording = (make.args[0] or "").removeprefix("recorded:").partition("#")[0]
-        output.check_output(out, *rows.files, store, Path(recording), show=show, as_json=as_json)
+        recording, _ = split_recording((make.args[0] or "").removeprefix("recorded:"))
+        output.check_output(out, *rows.files, store, recording, show=show, as_json=as_json)
     # What is not a table at all is found before a model is opened.
     chunks = itertools.chain(list(itertools.islice(rows.chunks, 1)), rows.chunks)
     beside = None if out is None else output.store_beside(out)

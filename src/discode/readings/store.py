@@ -267,6 +267,16 @@ class ReadingStore:
             query = "SELECT EXISTS (SELECT 1 FROM readings WHERE hidden IS NOT NULL)"
             return bool(self._db.execute(query).fetchone()[0])
 
+    def has_references(self, identity: Identity) -> bool:
+        """Return whether any reading of a model is of a pair with references."""
+        with self._use():
+            query = (
+                "SELECT EXISTS (SELECT 1 FROM readings JOIN asks ON ask = id "
+                "WHERE (model, revision, dtype) = (?, ?, ?) AND refs != '[]')"
+            )
+            who = identity.model, identity.revision, identity.dtype
+            return bool(self._db.execute(query, who).fetchone()[0])
+
     def run_keys(self) -> list[tuple[RunKey, int]]:
         """Return which models were asked and how, each with its number of readings."""
         with self._use():
