@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from discode.bench import RunLog, measure_agreement
 from discode.bench.agreement import TAU_C_NOTES
+from discode.bench.compare import compare_metrics
 from discode.bench.layout import TABLE_FORMATS, write_table
-from discode.benchmarks import BENCHMARKS, Preferences
+from discode.benchmarks import BENCHMARKS, Preferences, Ratings
 from discode.errors import InputError, UnknownNameError
 from discode.paper import plot_runs, render_table, table_cells
 from discode.paper.published import PAPER_TABLES, published_cells
@@ -161,6 +163,32 @@ def test_tie_rates_stand_beside_tau_b_where_they_differ(runs: dict[str, RunLog])
     assert both[1].split()[-5:] == ["Mean", "τ_b", "τ_c", "ties", "%"]
     assert any(line.startswith("tie rates on custom: coarse") for line in both)
     assert "ties" not in render_table(runs)
+
+
+def test_measures_are_chosen_and_latex_marks_the_best() -> None:
+    log = coarse_run()
+    assert isinstance(log.judgments, Ratings)
+    names = list(log.results)
+    lines = render_table({"a": log}, measures=["spearman", "pearson"]).splitlines()
+    assert lines[1].split() == ["metric", "ρ", "r"]
+    for name, line in zip(names, lines[2:], strict=False):
+        value = log.results[name].value[log.judgments.pair]
+        people = log.judgments.value
+        rho = scipy.stats.spearmanr(value, people).statistic
+        r = scipy.stats.pearsonr(value, people).statistic
+        assert line.split() == [name, f"{100 * rho:.2f}", f"{100 * r:.2f}"]
+    with pytest.raises(UnknownNameError, match="tau"):
+        render_table({"a": log}, measures=["kendall"])
+
+    best = max(names, key=lambda name: log.results[name].measures["tau_c"].value)
+    pair = compare_metrics(log, names, measure="tau_c").pairs[0]
+    made = render_table({"a": log}, "latex", measures=["tau_c", "pearson"]).splitlines()
+    rows = {line.split(" & ")[0]: line for line in made if " & " in line}
+    assert rows[best].split(" & ")[1].startswith(r"\textbf{")
+    (other,) = set(names) - {best}
+    assert (r"\dag" in rows[other]) == (pair.adjusted < 0.05)
+    assert rows[other].split(" & ")[2].count(r"\dag") == 0  # Pearson's r is not tested
+    assert "bold" not in render_table({"a": log})
 
 
 def test_a_table_has_one_m(runs: dict[str, RunLog]) -> None:

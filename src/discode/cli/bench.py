@@ -47,7 +47,13 @@ from discode.judge import load
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics.registry import asks_judge, find_metric
 from discode.paper.published import PAPER_TABLES, published_cells
-from discode.paper.run_tables import plot_runs, published_table, render_table
+from discode.paper.run_tables import (
+    RATING_MEASURES,
+    check_measures,
+    plot_runs,
+    published_table,
+    render_table,
+)
 
 _NAMES = "Name and options as discode bench list has them."
 Data = Annotated[Path, typer.Option(help="The benchmark's folder, or a folder of such folders.")]
@@ -69,6 +75,13 @@ BenchmarkName = Annotated[
 ]
 Resamples = Annotated[int, typer.Option(help="Resamples of the intervals' bootstrap.")]
 Seed = Annotated[int, typer.Option(help="Random seed of the bootstrap.")]
+Measures = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--measure",
+        help=f"Measure of ratings: {', '.join(RATING_MEASURES)}; repeat. Default: tau_b and tau_c.",
+    ),
+]
 Limit = Annotated[
     int | None,
     typer.Option(
@@ -181,6 +194,7 @@ def run(
             "if it has fewer."
         ),
     ] = "people",
+    measures: Measures = None,
     resamples: Resamples = 1000,
     seed: Seed = 0,
     model: Model = None,
@@ -196,6 +210,8 @@ def run(
 ) -> None:  # fmt: skip
     """Score benchmarks with metrics, and print them beside the paper's numbers."""
     protocol = AgreementProtocol(ties, resamples, seed, tau_m=tau_m)
+    if measures:
+        check_measures(measures)
     labels = label_metrics(metric)
     _check_metrics(labels.values(), model, options)
     if dry_run:
@@ -222,7 +238,7 @@ def run(
         output.make_folder(out)
     factory = replace(factory, store=store, default_store=out and store_beside(out))
     planned = list(zip(loaded, paths, logs, strict=True))
-    _run_all(planned, labels, factory, protocol, full=signature)
+    _run_all(planned, labels, factory, protocol, measures or (), full=signature)
 
 
 def limited(specs: Sequence[str], limit: int) -> list[str]:
@@ -239,6 +255,7 @@ def _run_all(
     labels: Mapping[str, str],
     factory: MetricFactory,
     protocol: AgreementProtocol,
+    measures: Sequence[str],
     *,
     full: bool,
 ) -> None:
@@ -255,7 +272,7 @@ def _run_all(
             break
         for problem in reasons.items():
             problems.setdefault(problem, []).append(each.name)
-    _report(logs, problems, stopped, labels, full=full)
+    _report(logs, problems, stopped, labels, measures, full=full)
 
 
 def _check_metrics(specs: Collection[str], model: str | None, options: Mapping[str, Any]) -> None:
@@ -354,6 +371,7 @@ def _report(
     problems: Mapping[tuple[str, str], Sequence[str]],
     stopped: str,
     labels: Mapping[str, str],
+    measures: Sequence[str],
     *,
     full: bool,
 ) -> None:
@@ -364,7 +382,7 @@ def _report(
         if results:
             wanted[name] = replace(log, results=results)
     if wanted:
-        echo(render_table(wanted, intervals=True))
+        echo(render_table(wanted, intervals=True, measures=measures))
     some_failed = bool(problems)
     for name, log in wanted.items():
         for label, result in log.results.items():
@@ -470,9 +488,14 @@ def table_(
     runs: Runs,
     form: Form = "text",
     intervals: Annotated[bool, typer.Option("--intervals", help="With 95 % intervals.")] = False,
+    measures: Measures = None,
 ) -> None:
-    """Print runs in the paper's layout, its numbers and the difference beside ours."""
-    echo(render_table(read_runs(runs), form, intervals=intervals))
+    """Print runs in the paper's layout, its numbers and the difference beside ours.
+
+    LaTeX has the best of each column in bold, and a mark where a metric is worse than it.
+    """
+    text = render_table(read_runs(runs), form, intervals=intervals, measures=measures or ())
+    echo(text)
 
 
 @app.command()

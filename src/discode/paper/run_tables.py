@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from discode.bench.agreement import TAU_C_NOTES, main_measure, note_ties
+from discode.bench.compare import compare_metrics, worse_than
 from discode.bench.figures import BLUE, check_plot, empty_figure, save_figure
-from discode.bench.layout import CellTable, ColumnTitle, TableValue, write_table
+from discode.bench.layout import WORSE_NOTE, Bold, CellTable, ColumnTitle, TableValue, write_table
 from discode.bench.run import measure_by
 from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Ratings
-from discode.errors import InputError
+from discode.errors import InputError, lookup
 from discode.paper.published import (
     OTHER_BENCHMARK,
     PAPER_TABLES,
@@ -22,7 +24,12 @@ from discode.paper.published import (
     published_cells,
 )
 
-MEASURE_SYMBOLS = {"tau_b": "τ_b", "tau_c": "τ_c", "mean": "Mean", "ties": "ties %"}
+MEASURE_SYMBOLS = {
+    "tau_b": "τ_b", "tau_c": "τ_c", "spearman": "ρ", "pearson": "r", "mean": "Mean",
+    "ties": "ties %",
+}  # fmt: skip
+RATING_MEASURES = ("tau_b", "tau_c", "spearman", "pearson", "acc23", "acc_tied")
+"""Measures of ratings that a table can show; the first two are shown by default."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +74,12 @@ def note_tau_c(runs: Iterable[RunLog]) -> list[str]:
     return [TAU_C_NOTES[rule] for rule in rules]
 
 
-def table_cells(runs: Mapping[str, RunLog]) -> list[TableCell]:
+def table_cells(runs: Mapping[str, RunLog], measures: Sequence[str] = ()) -> list[TableCell]:
     """Return every cell of a table of runs, which are given by name.
 
-    A metric that two runs made differently has the run's name after its own, and so has a benchmark
-    whose data or options differ between runs.
+    ``measures`` are those of ratings, by default τ_b and τ_c. A metric that two runs made
+    differently has the run's name after its own, and so has a benchmark whose data or options
+    differ between runs.
     """
     if not any(log.results for log in runs.values()):
         raise InputError("these runs have no results; discode bench run adds some")
@@ -88,9 +96,9 @@ def table_cells(runs: Mapping[str, RunLog]) -> list[TableCell]:
         for label, result in log.results.items():
             one_way = not alike or len(signatures[label, log.benchmark]) == 1
             shown = label if one_way else f"{label} ({name})"
-            measures = table_measures(log)
-            percent = [result.measures[measure].times(100) for measure in measures]
-            for measure, value in zip(measures, percent, strict=True):
+            shown_measures = table_measures(log, measures)
+            percent = [result.measures[measure].times(100) for measure in shown_measures]
+            for measure, value in zip(shown_measures, percent, strict=True):
                 match = match_published(log, label, measure)
                 cells[shown, where, measure] = TableCell(
                     shown, where, measure, value.value, value.low, value.high,
@@ -101,10 +109,16 @@ def table_cells(runs: Mapping[str, RunLog]) -> list[TableCell]:
     return list(cells.values())
 
 
-def table_measures(log: RunLog) -> list[str]:
-    """Return the measures that the table of a run shows, in order."""
+def check_measures(names: Iterable[str]) -> None:
+    """Raise for a measure that no table shows."""
+    for name in names:
+        lookup(dict.fromkeys(RATING_MEASURES), name, "measure")
+
+
+def table_measures(log: RunLog, wanted: Sequence[str] = ()) -> list[str]:
+    """Return the measures that the table of a run shows, in order; ``wanted`` are of ratings."""
     if isinstance(log.judgments, Ratings):
-        return ["tau_b", "tau_c"]
+        return [*dict.fromkeys(wanted or RATING_MEASURES[:2])]
     present = sorted(set(log.judgments.category))
     known = BENCHMARKS[log.benchmark].categories if log.benchmark in BENCHMARKS else ()
     categories = [name for name in known if name in present]
@@ -112,15 +126,25 @@ def table_measures(log: RunLog) -> list[str]:
     return ["mean"] if len(categories) == 1 else [*categories, "mean"]
 
 
-def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = False) -> str:
+def render_table(
+    runs: Mapping[str, RunLog],
+    form: str = "text",
+    *,
+    intervals: bool = False,
+    measures: Sequence[str] = (),
+) -> str:
     """Return a table as "text", "markdown", "latex" or "csv".
 
-    Each metric has a row with our numbers, one with the paper's where it has some, and one with the
+    ``measures`` are those of ratings, any of ``RATING_MEASURES``; τ_b and τ_c by default. Each
+    metric has a row with our numbers, one with the paper's where it has some, and one with the
     difference; ``intervals`` adds those of the bootstrap. Tie rates stand beside τ_b where they
-    differ by more than ``TIE_GAP``. The CSV has one line per cell, with everything.
+    differ by more than ``TIE_GAP``. The CSV has one line per cell, with everything. LaTeX has the
+    best of each column in bold, and marks metrics that are worse by :func:`compare_metrics`.
     """
+    if measures:
+        check_measures(measures)
     runs = with_one_m(runs)
-    every = table_cells(runs)
+    every = table_cells(runs, measures)
     if form == "csv":
         return write_table(_every_cell(every), form)
     names = list(dict.fromkeys(cell.benchmark for cell in every))
@@ -144,12 +168,16 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
         key=lambda column: (benchmark_place(column[0]), names.index(column[0])),
     )
     table = {(cell.metric, cell.benchmark, cell.measure): cell for cell in every}
+    best, worse = _best_and_worse(runs, every) if form == "latex" else (set(), set())
     rows: list[list[str]] = []
     for metric in dict.fromkeys(cell.metric for cell in every):
         cells = [table.get((metric, *column)) for column in columns]
         here = [cell for cell in cells if cell is not None]
         mark = " *" if any(cell.failed > 0 for cell in here) else ""
-        rows.append(_row(metric + mark, cells, lambda cell: _number(cell.value) or "undefined"))
+        row = _row(metric + mark, cells, lambda cell: _number(cell.value) or "undefined")
+        for place, cell in enumerate(cells, start=1) if best else ():
+            row[place] = Bold(row[place]) if cell in best else row[place] + "†" * (cell in worse)
+        rows.append(row)
         if intervals:
             bounded = [cell if cell is None or cell.measure != "ties" else None for cell in cells]
             rows.append(_row("  from", bounded, lambda cell: _number(cell.low) or "none"))
@@ -168,11 +196,37 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
     alike = dict.fromkeys(cell.metric for cell in every if cell.ties == 100)
     if alike:
         notes.append(f"the same score for everything: {', '.join(alike)}")
+    if best:
+        notes.append(WORSE_NOTE)
     notes += [*note_tau_c(runs.values()), *tied.values(), *paper_notes(every)]
     titles = [
         (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure)) for name, measure in columns
     ]
     return write_table(CellTable(["metric", *titles], rows, notes=notes), form)
+
+
+def _best_and_worse(
+    runs: Mapping[str, RunLog], every: Sequence[TableCell]
+) -> tuple[set[TableCell], set[TableCell]]:
+    """Return the best cell of each column, and those that are worse where one run has them all."""
+    columns: dict[tuple[str, str], list[TableCell]] = {}
+    for cell in every:
+        if cell.measure != "ties" and not math.isnan(cell.value):
+            columns.setdefault((cell.benchmark, cell.measure), []).append(cell)
+    best, worse = set[TableCell](), set[TableCell]()
+    for (benchmark, measure), cells in columns.items():
+        if len(cells) < 2:
+            continue
+        first = max(cells, key=lambda cell: cell.value)
+        best.add(first)
+        logs = [log for log in runs.values() if log.benchmark == benchmark]
+        if len(logs) == 1 and measure in ("tau_b", "tau_c", "mean"):
+            names = [cell.metric for cell in cells]
+            with suppress(InputError):  # no judgment has a score of every metric
+                done = compare_metrics(logs[0], names, measure=measure)
+                differ = worse_than(done.pairs, first.metric)
+                worse |= {cell for cell in cells if cell.metric in differ}
+    return best, worse
 
 
 def _row(
