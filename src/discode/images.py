@@ -285,6 +285,20 @@ def open_formats(data: bytes) -> Image.Image:
 
 
 @cache
+def is_image_file(name: str) -> bool:
+    """Return whether a file has this name, and an image's suffix or content.
+
+    >>> is_image_file(str(demo_path() / "cat.jpg")), is_image_file("a cat")
+    (True, False)
+    """
+    if name.lower().endswith(IMAGE_SUFFIXES):
+        return os.path.isfile(name)  # noqa: PTH113  # False for a caption longer than names may be
+    with suppress(Exception):  # Pillow raises a different error for every other kind of file
+        open_formats(image_bytes(name))
+        return True
+    return False
+
+
 def _quieten_pillow() -> None:
     """Keep Pillow and its libtiff from printing what is raised anyway."""
     logging.getLogger("PIL").addHandler(logging.NullHandler())  # heard where logging is set up

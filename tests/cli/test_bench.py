@@ -198,7 +198,7 @@ def test_several_benchmarks(tmp_path: Path) -> None:
     command = ("bench", "run", *both, "--data", data, "-m", "raw", "-m", "discode")
     refused(run(*command, "-b", "mceval", "-b", "foil", "-o", f"{runs}/"),
             "missing: mceval, foil (--skip-missing leaves them out)", "foil: ")  # fmt: skip
-    refused(run(*command, "-o", tmp_path / "run.json"), "a log each; give a folder/")
+    refused(run(*command, "-o", tmp_path / "run.json"), "run.json", "folder")
     refused(run(*command, "-b", "flickr8k-cf:references=all"), "flickr8k-cf", "twice")
     refused(run("bench", "run", "-b", "foil", "--data", data, "-m", "raw", "--skip-missing"),
             "none of foil is in")  # fmt: skip

@@ -98,7 +98,6 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
         (("cat.jpg", "a cat", "--shard", "0/2"), "--shard goes with --input"),
         (("-i", table, "--min-score", "0.5"), "--min-score needs --output"),
         (("-i", table, "-o", tmp_path / "x.csv", "--format", "csv"), "--format needs --output"),
-        (("cat.jpg", "a cat", *out), "goes with --input"),
         (("-i", tmp_path / "bad"), "cannot read"),
         (("-i", tmp_path / "bad", *out), "cannot read"),
         (("-i", tmp_path / "*.zip", *out), "no file matches"),
@@ -266,3 +265,15 @@ def test_what_a_killed_run_left_is_removed(tmp_path: Path, recording: str) -> No
         busy.write_text(out.read_text())
     others = {".other.jsonl.abc.part", "out.jsonl.part"}
     assert {file.name for file in tmp_path.iterdir() if file.suffix == ".part"} == others
+
+
+def test_a_caption_may_be_called_as_a_file_that_is_no_image(
+    tmp_path: Path, recording: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jpg", "cat", "dog"):
+        shutil.copy(demo_path() / "cat.jpg", name)
+    Path("cat").write_text("notes")
+    assert "cat" in call("score", "a.jpg", "cat", "--model", recording).stdout
+    for image in ("a.jpg", "dog"):  # by its suffix, and by its content
+        refused(call("score", "a.jpg", "a cat", image, "--model", recording), image)

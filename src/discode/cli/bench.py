@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -61,8 +60,8 @@ RunOutput = Annotated[
     str | None,  # a Path would forget the slash that makes runs/ a folder
     typer.Option(
         "--output", "-o", metavar="PATH",
-        help="Keep the run in this file, or in folder/BENCHMARK.json for each of several; a "
-        "second run adds to it, or resumes.",
+        help="Keep the run in this file, or in a folder as BENCHMARK.json; a second run adds to "
+        "it, or resumes.",
     ),
 ]  # fmt: skip
 Runs = Annotated[
@@ -291,14 +290,10 @@ def _output(typed: str | None, *, several: bool) -> tuple[Path | None, bool]:
     """Return the path of --output, and whether it is a folder."""
     if typed is None:
         return None, False
-    out = Path(typed)
-    if typed.endswith(("/", os.sep)) or out.is_dir():
-        return out, True
-    if several and (out.exists() or out.suffix == ".json"):
-        raise InputError(f"--output {typed}: several benchmarks have a log each; give a folder/")
-    if not several:
-        output.check_writable(out)
-    return out, several
+    if several or output.is_folder(typed):
+        return output.output_folder(typed), True
+    output.check_writable(Path(typed))
+    return Path(typed), False
 
 
 def _load(specs: list[str], data: Path, skip_missing: bool) -> list[Benchmark]:
@@ -533,10 +528,15 @@ def fetch_help(benchmark: Annotated[str, typer.Argument(help=_NAMES)]) -> None:
 def join_composite_(
     rows: Annotated[Path, typer.Argument(help="FLEUR's annotations/composite.json.")],
     references: Annotated[Path, typer.Argument(help="VisCE2's result.parquet.")],
-    out: Annotated[Path, typer.Option("--output", "-o", help="composite.json, to be written.")],
+    typed: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="File, or a folder for composite.json."
+        ),
+    ],
 ) -> None:
     """Make Composite's file from its public sources; see discode bench fetch-help composite."""
-    output.check_writable(out)
+    out = output.output_file(typed, "composite.json")
     text = join_composite(rows, references)
     with replacing(out) as temp:
         temp.write_text(text, encoding="utf-8")
@@ -549,9 +549,14 @@ def join_composite_(
 @app.command()
 def plot(
     runs: Runs,
-    out: Annotated[Path, typer.Option("--output", "-o", help=".png, .svg or .pdf.")],
+    typed: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help=".png, .svg or .pdf, or a folder for plot.png."
+        ),
+    ],
 ) -> None:
     """Plot runs: one panel per benchmark, one line per metric, with intervals."""
-    output.check_writable(out)
+    out = output.output_file(typed, "plot.png")
     plot_runs(read_runs(runs), out)
     output.note(f"written to {out}", "dim")

@@ -64,7 +64,7 @@ def choose(
     ] = None,
     log: RunFiles = None,
     limit: Limit = None,
-    out: OutputFolder = None,
+    typed: OutputFolder = None,
     form: Format = "text",
     resamples: Resamples = 1000,
     calibrate: Annotated[
@@ -119,6 +119,7 @@ def choose(
     options: dict[str, Any],
 ) -> None:
     """Choose the decoder that suits your model by people's judgments, tested on other images."""
+    out = output.output_folder(typed)
     if not readings:
         if scale is not None or where or method:
             raise InputError("--scale, --where and --method require --readings")

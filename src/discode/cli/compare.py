@@ -95,10 +95,11 @@ def compare(
     lookup(TABLE_FORMATS, form, "format")
     if as_json and form != "text":
         raise InputError(f"give either --json or --format {form}, not both")
-    if _is_run(Path(what[0])):
+    first = _run_in(Path(what[0]))
+    if _is_run(first):
         refuse("score files", method=method, column=column, by=by, failed_as=failed_as, plot=plot)
         resamples = 1000 if resamples is None else resamples
-        log = RunLog.load(Path(what[0]))
+        log = RunLog.load(first)
         swap = swap or "images"
         done = compare_metrics(
             log, what[1:], measure=measure, swap=swap, resamples=resamples, seed=seed
@@ -121,6 +122,15 @@ def compare(
         )
         resamples = RESAMPLES if resamples is None else resamples
         _compare_files(joined, plot, resamples, seed, form, as_json, signature or form != "text")
+
+
+def _run_in(path: Path) -> Path:
+    """Return the one run log in a folder of ``bench run -o``; any other path as it is."""
+    if (path / MANIFEST).is_file() or not (runs := sorted(path.glob("*.json"))):
+        return path
+    if len(runs) > 1:
+        raise InputError(f"{path} holds {len(runs)} runs; give one of them, such as {runs[0]}")
+    return runs[0]
 
 
 def _is_run(path: Path) -> bool:

@@ -56,9 +56,14 @@ def decode(
     missing: Annotated[
         str, typer.Option(help="Answers a mapping lacks: nan, or spread the mass it leaves.")
     ] = "nan",
-    out: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Scores: .jsonl, .csv, .parquet."),
+    typed: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="Scores: .jsonl, .csv, .parquet, or a folder for scores.jsonl.",
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON lines instead of a table.")
@@ -68,6 +73,7 @@ def decode(
 ) -> None:
     """Turn log-probabilities of the answers into scores."""
     decoders = {name: get_decoder(name) for name in method or SIDE_BY_SIDE[-1:]}
+    out = None if typed is None else output.output_file(typed, "scores.jsonl")
     if out is not None or show:
         output.check_output(out, file, show=show, as_json=as_json)
     if missing not in ("nan", "spread"):

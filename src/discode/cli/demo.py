@@ -45,8 +45,13 @@ Results = Mapping[str, Scores]
 
 def demo(
     typed: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Where the chart goes; default: demo.png."),
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="Chart, or a folder for demo.png; default: demo.png here.",
+        ),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Print every caption with its three scores.")
@@ -54,8 +59,7 @@ def demo(
     threads: Annotated[int | None, typer.Option(help="Cores to use; default: all.")] = None,
 ) -> None:
     """Judge captions of eight images with the embedded model: raw, smoothing, discode."""
-    out = typed or Path("demo.png")
-    output.check_writable(out)
+    out = output.output_file(typed or "demo.png", "demo.png")
     if typed is not None:
         require("matplotlib", "plot")
     judge = load("embedded", **model_options(None, threads=threads))

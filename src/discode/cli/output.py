@@ -263,6 +263,35 @@ def _print_stacked(
             stdout.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def is_folder(typed: str) -> bool:
+    """Return whether ``-o`` names a folder: it exists as one, ends in a slash or has no suffix.
+
+    >>> is_folder("scores"), is_folder("scores.v2/"), is_folder("scores.jsonl"), is_folder("-")
+    (True, True, False, False)
+    """
+    path = Path(typed)
+    if typed.endswith(("/", os.sep)) or path.is_dir():
+        return True
+    return not (path.suffix or path.exists() or typed == "-")
+
+
+def output_file(typed: str, name: str) -> Path:
+    """Return the file that ``-o`` names, checked: ``name`` in a folder, which is made."""
+    path = Path(typed)
+    if is_folder(typed):
+        make_folder(path)
+        path /= name
+    check_writable(path)
+    return path
+
+
+def output_folder(typed: str | None) -> Path | None:
+    """Return the folder that ``-o`` names, not made yet; raise where it names a file."""
+    if typed is not None and not is_folder(typed):
+        raise InputError(f"--output {typed} names a file; give a folder: a name that ends in /")
+    return None if typed is None else Path(typed)
+
+
 def store_beside(out: Path) -> Path:
     """Return where the readings of an output are kept by default: beside a file, in a folder.
 

@@ -57,7 +57,7 @@ RunFiles = Annotated[
     ),
 ]
 OutputFolder = Annotated[
-    Path | None,
+    str | None,  # a Path would forget the slash that makes tables.v2/ a folder
     typer.Option(
         "--output", "-o", metavar="FOLDER",
         help="index.html with tables and figures, these in all formats, runs and readings; runs "
@@ -100,7 +100,7 @@ def paper(
         ),
     ] = None,
     limit: Limit = None,
-    out: OutputFolder = None,
+    typed: OutputFolder = None,
     form: Format = "text",
     resamples: Resamples = 1000,
     model: ModelSpecs = None,
@@ -109,6 +109,7 @@ def paper(
     options: dict[str, Any],
 ) -> None:  # fmt: skip
     """Make the paper's tables and figures on your models and data, beside the paper's numbers."""
+    out = output.output_folder(typed)
     if not any((tables, data, benchmark, ratings, log, metric, limit, out, model, options, store)):
         table = output.table_of("study", "what it shows", "in the paper")
         for row in STUDIES.values():

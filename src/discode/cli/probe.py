@@ -39,9 +39,14 @@ def probe(
     data: Annotated[
         Path | None, typer.Option(help="The benchmark's folder, or a folder of such folders.")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Of card.md, card.json, readings."),
+    typed: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Folder for card.md, card.json and the readings.",
+        ),
     ] = None,
     limit: Limit = None,
     resamples: Resamples = 1000,
@@ -70,6 +75,7 @@ def probe(
             "give one --benchmark NAME, and --data FOLDER; discode bench list has names"
         )
     lookup(TABLE_FORMATS, form, "format")
+    out = output.output_folder(typed)
     protocol = AgreementProtocol(resamples=resamples, seed=seed)
     if dry_run:
         check_served(model)

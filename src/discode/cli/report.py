@@ -23,7 +23,12 @@ def report(
             "captioners, as for discode compare: FILE or NAME=FILE."
         ),
     ],
-    out: Annotated[Path, typer.Option("--output", "-o", help="The page, .html.")],
+    typed: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Page (.html), or a folder for report.html."
+        ),
+    ],
     data: Annotated[
         list[Path] | None,
         typer.Option(
@@ -58,8 +63,8 @@ def report(
     """Write one page about runs, or captioners: tables, charts, and an explorer of items."""
     from discode.report import write_captioners, write_report
 
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--output {out}: the report is a page; give a name that ends in .html")
+    if not output.is_folder(typed) and Path(typed).suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--output {typed}: the report is a page; give a name that ends in .html")
     scored = [path for path in runs if is_scores(path)]
     if scored and (len(scored) < len(runs) or store):
         raise InputError("score files go with neither run logs nor --store; make a page of each")
@@ -74,7 +79,7 @@ def report(
         for path in paths or []:
             if not path.exists():
                 raise InputError(f"--{option} {path} does not exist")
-    output.check_writable(out)
+    out = output.output_file(typed, "report.html")
     options: dict[str, Any] = {
         "data": data or [], "title": title, "resamples": resamples,
         "image_budget": round(image_budget * 2**20) if images else 0,

@@ -27,6 +27,7 @@ from discode.cli.dry_run import check_served, print_estimate
 from discode.cli.model_options import PANEL, Model, with_model_options
 from discode.decoders import SIDE_BY_SIDE, get_decoder, without_prior
 from discode.errors import InputError, StoppedError, lookup
+from discode.images import is_image_file
 from discode.judge import Judge, load
 from discode.pairs import make_pairs
 from discode.stats import ClusteredMean
@@ -157,33 +158,20 @@ def score(
     if annotations is not None and not source:
         raise InputError("--annotations requires --input FILES")
     large = LargeRunOptions(shard, shard_size, form, min_score, engine, address, workers)
-    if typed is None or not is_folder(typed):
+    if typed is None or not (source and output.is_folder(typed)):
         large.refuse("needs" if source else "goes with --input FILES and")
         chunk_rows = JSON_ROWS if as_json else CHUNK_ROWS
         rows = _read(image, captions, reference, source, images, annotations, chunk_rows)
-        out = None if typed is None else Path(typed)
+        out = None if typed is None else output.output_file(typed, "scores.jsonl")
         _score_rows(
             make, methods, rows, out, store,
             as_json=as_json, show=show, full=signature, dry_run=dry_run,
         )  # fmt: skip
         return
-    if not source or as_json or show:
-        raise InputError(
-            f"--output {typed} is a folder, which goes with --input FILES, and not with --json or "
-            "--show"
-        )
+    if as_json or show:
+        raise InputError(f"--output {typed} is a folder; --json and --show require a file")
     plan = large.plan(source, typed, images, annotations, methods)
     _score_folder(make, large, plan, store, full=signature, dry_run=dry_run)
-
-
-def is_folder(out: str) -> bool:
-    """Return whether an --output, as it was typed, is a folder: one that is there, or by its name.
-
-    >>> is_folder("scores"), is_folder("scores.v2/"), is_folder("scores.jsonl"), is_folder("-")
-    (True, True, False, False)
-    """
-    path = Path(out)
-    return out.endswith(("/", os.sep)) or path.is_dir() or not (path.suffix or out == "-")
 
 
 def check_input(
@@ -198,9 +186,9 @@ def check_input(
         raise InputError(f"--images {images} is not a folder")
     if source and (image is not None or references):
         raise InputError("give either an image and captions, or --input, not both")
-    if (file := next(filter(os.path.isfile, captions or ()), None)) is not None:  # a shell's *.jpg
+    if (file := next(filter(is_image_file, captions or ()), None)) is not None:  # a shell's *.jpg
         raise InputError(
-            f"{file!r} is a file and not a caption; give one image and its captions "
+            f"{file!r} is an image and not a caption; give one image and its captions "
             "(discode score --input FILE takes several images)"
         )
 

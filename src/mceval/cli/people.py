@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from typer import Argument, Option
 
-from discode.cli.output import check_writable, echo, stdout
+from discode.cli.output import echo, output_file, stdout
 from discode.errors import InputError
 from discode.files import csv_cell, csv_writer, replacing
 from mceval.cli.common import (
@@ -33,8 +32,12 @@ app = typer.Typer(
 )
 Who = Annotated[str, Argument(metavar="PERSON", help="Name or number, as in `people list`.")]
 Output = Annotated[
-    Path | None, Option("--output", "-o", help="CSV file for the tokens; default: print them.")
-]
+    str | None,
+    Option(
+        "--output", "-o", metavar="PATH",
+        help="CSV file for the tokens, or a folder for tokens.csv; default: print them.",
+    ),
+]  # fmt: skip
 Days = Annotated[float | None, Option(help="Days until the invitation expires; default: never.")]
 PublicUrl = Annotated[
     str | None, Option(help="Address of the pages, to print whole invitation links.")
@@ -165,13 +168,13 @@ def list_people(database: DatabaseArgument) -> None:
 def _hand_out(
     database: str,
     make: Callable[[Database], list[Invitation]],
-    output: Path | None,
+    typed: str | None,
     public_url: str | None,
 ) -> None:
     """Make invitations and print them, or write them to a table; with an address, with links."""
     where = read_public_url(public_url) if public_url is not None else None
-    if output is not None:
-        check_writable(output)  # before anyone is invited whose token would be lost
+    # Checked before anyone is invited whose token would be lost.
+    output = None if typed is None else output_file(typed, "tokens.csv")
     with open_campaign(database) as db:
         invitations = make(db)
     rows = [

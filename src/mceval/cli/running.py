@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.markup import escape
 from typer import Argument, Option
 
-from discode.cli.output import check_writable, echo, note, stdout
+from discode.cli.output import echo, note, output_file, stdout
 from discode.errors import InputError
 from mceval.cli.common import (
     DatabaseArgument,
@@ -71,15 +71,21 @@ def tasks(
 def import_answers(
     database: DatabaseArgument,
     results: Annotated[Path, Argument(help="The platform's results (CSV, JSON).")],
-    output: Annotated[
-        Path | None, Option("--output", "-o", help="Decisions; default: RESULTS.decided.csv")
+    typed: Annotated[
+        str | None,
+        Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="File or folder for the decisions; default: RESULTS.decided.csv",
+        ),
     ] = None,
 ) -> None:
     """Read a crowd platform's results; every assignment gets a decision and a reason."""
-    output = output or results.with_name(f"{results.stem}.decided.csv")
+    name = f"{results.stem}.decided.csv"
+    output = output_file(typed or str(results.with_name(name)), name)
     if output.resolve() == results.resolve():
         raise InputError(f"--output {output} is also read from; give another file")
-    check_writable(output)
     with open_campaign(database) as db:
         from mceval import crowd_import
 
