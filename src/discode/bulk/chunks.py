@@ -23,7 +23,7 @@ MANIFEST = "_run.json"
 SHARD_ROWS = 10_000
 """Rows of a shard."""
 CHUNK_ROWS = 1024
-"""The most rows of a chunk."""
+"""The most rows of a chunk, where a model is not asked about more at once."""
 CHUNK_BYTES = 64 << 20
 """The most bytes of images in a chunk, where images are in memory, too."""
 

@@ -154,11 +154,6 @@ class OutputFolder:
         passed = [] if self.plan.min_score is None else [self.path / "passed"]
         return [self.path, self.path / "_done", *passed]
 
-    @property
-    def begun(self) -> bool:
-        """Whether a run began here before."""
-        return (self.path / MANIFEST).exists()
-
     def begin(self, signatures: Mapping[str, str]) -> int:
         """Check that what is here is of this run, and return how many rows are finished."""
         self.plan.check_same_run(signatures)
@@ -322,7 +317,7 @@ def score_to_folder(judge: Judge, plan: RunPlan, progress: Progress | None = Non
         if progress and finished:
             progress(finished)
         for number, shards in wanted.items():
-            for chunk in plan.read(number, shards):
+            for chunk in plan.read(number, shards, judge.batch_size):
                 scored = judge_chunk(judges, chunk, min_score=plan.min_score, progress=progress)
                 raise_if_stopped(judge)
                 folder.add(scored)

@@ -98,11 +98,17 @@ class RunPlan:
                     "it was begun with, or a new folder"
                 )
 
-    def read(self, file: int, wanted: Callable[[int], bool]) -> Iterator[PairChunk]:
-        """Read the wanted shards of a file; with a threshold, chunks hold their samples."""
+    def read(
+        self, file: int, wanted: Callable[[int], bool], batch_size: int = 0
+    ) -> Iterator[PairChunk]:
+        """Read the wanted shards of a file in chunks that hold a batch, within a shard.
+
+        With a threshold, chunks hold their samples.
+        """
         chunks = read_chunks(
             self.inputs, file, wanted, images=self.images, annotations=self.annotations,
-            shard_size=self.shard_size, keep=self.min_score is not None,
+            shard_size=self.shard_size, chunk_rows=max(CHUNK_ROWS, batch_size),
+            keep=self.min_score is not None,
         )  # fmt: skip
         if self.images is not None or self.begun_in == str(Path.cwd()):
             return chunks

@@ -87,15 +87,14 @@ def score_with_ray(
         gpus = gpus if have.get("GPU", 0) else 0.0
         spare = have["GPU"] / gpus if gpus else have.get("CPU", 1) - 1
         workers = workers or max(1, int(spare))
-        if folder.begun:
-            # Whether it is the same run depends on the judge, and judges live on workers.
-            ask = ray.remote(num_cpus=1, num_gpus=gpus)(_signatures)
-            finished = folder.begin(_unpack(ray.get(ask.remote(make, plan.methods))))
-            if progress and finished:
-                progress(finished)
-        for scored in _results(ray, make, plan, folder, workers, gpus):
-            if not folder.begun:
-                folder.begin(scored.signatures)
+        # Whether it is the same run, and how large chunks are, depends on the judge, and judges
+        # live on workers.
+        ask = ray.remote(num_cpus=1, num_gpus=gpus)(_ask_judge)
+        signatures, batch_size = _unpack(ray.get(ask.remote(make, plan.methods)))
+        finished = folder.begin(signatures)
+        if progress and finished:
+            progress(finished)
+        for scored in _results(ray, make, plan, folder, workers, gpus, batch_size):
             folder.add(scored)
             if progress:
                 progress(len(scored.rows))
@@ -146,7 +145,13 @@ def _probe(address: str) -> None:
 
 
 def _results(
-    ray: Any, make: MakeJudge, plan: RunPlan, folder: OutputFolder, workers: int, gpus: float
+    ray: Any,
+    make: MakeJudge,
+    plan: RunPlan,
+    folder: OutputFolder,
+    workers: int,
+    gpus: float,
+    batch_size: int,
 ) -> Iterator[ScoredChunk]:
     """Yield scored chunks of unfinished shards in whatever order they come."""
     files = list(folder.wanted())
@@ -157,7 +162,10 @@ def _results(
     # A block of Ray is what goes to a worker at once: one part, so that all workers have some.
     data.context.target_max_block_size = 1
     parts = data.map_batches(
-        partial(_read, plan=plan, finished=folder.finished(), most=PARTS_PER_WORKER * workers),
+        partial(
+            _read, plan=plan, finished=folder.finished(), most=PARTS_PER_WORKER * workers,
+            batch_size=batch_size,
+        ),
         batch_size=1, batch_format="pyarrow",
         compute=ray.data.TaskPoolStrategy(size=min(len(files), workers)),
         num_cpus=0,  # it waits for the disk; with a share of its own, workers could starve it
@@ -174,10 +182,16 @@ def _results(
         yield from _joined(map(_unpack, blocks), plan.min_score)
 
 
-def _read(batch: Any, *, plan: RunPlan, finished: frozenset[Shard], most: int) -> Iterator[Any]:
+def _read(
+    batch: Any, *, plan: RunPlan, finished: frozenset[Shard], most: int, batch_size: int
+) -> Iterator[Any]:
     """Read files into chunks and yield at most so many parts of each, on a worker."""
     for file in batch.column("file").to_pylist():
-        chunks = plan.read(file, lambda number, file=file: Shard(file, number) not in finished)  # type: ignore[misc]  # ints
+        chunks = plan.read(
+            file,
+            lambda number, file=file: Shard(file, number) not in finished,  # type: ignore[misc]  # ints
+            batch_size,
+        )
         try:
             for chunk in chunks:
                 images = (pair.image for pair in chunk.pairs if pair is not None)
@@ -258,10 +272,12 @@ def _rows_of_part(chunk: PairChunk, number: int, count: int, batch_size: int) ->
     return rows if number else [*rows, *sorted({*range(len(chunk))}.difference(known))]
 
 
-def _signatures(make: MakeJudge, methods: Methods | None) -> Any:
+def _ask_judge(make: MakeJudge, methods: Methods | None) -> Any:
     try:
-        judges = by_method(make(), methods)
-        return _pack({name: str(judge.signature) for name, judge in judges.items()})
+        judge = make()
+        judges = by_method(judge, methods)
+        signatures = {name: str(each.signature) for name, each in judges.items()}
+        return _pack((signatures, judge.batch_size))
     except DiscodeError as error:
         return _pack(error)
 

@@ -287,9 +287,12 @@ def output_file(typed: str, name: str) -> Path:
 
 def output_folder(typed: str | None) -> Path | None:
     """Return the folder that ``-o`` names, not made yet; raise where it names a file."""
-    if typed is not None and not is_folder(typed):
+    if typed is None:
+        return None
+    _refuse_dash(Path(typed))
+    if not is_folder(typed):
         raise InputError(f"--output {typed} names a file; give a folder: a name that ends in /")
-    return None if typed is None else Path(typed)
+    return Path(typed)
 
 
 def store_beside(out: Path) -> Path:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,7 @@ from discode.stats import ClusteredMean
 ENGINES = {"local": "this process", "ray": "workers of Ray"}
 """What carries out a run into a folder."""
 JSON_ROWS = 64
-"""Rows that are judged before --json prints them."""
+"""Rows that are judged before --json prints them, unless a batch is larger."""
 CAPS = ("max_requests", "max_cost", "rate", "concurrency")
 """Options of served models that each process counts for itself."""
 MakeJudge = partial[Judge]
@@ -160,8 +159,7 @@ def score(
     large = LargeRunOptions(shard, shard_size, form, min_score, engine, address, workers)
     if typed is None or not (source and output.is_folder(typed)):
         large.refuse("needs" if source else "goes with --input FILES and")
-        chunk_rows = JSON_ROWS if as_json else CHUNK_ROWS
-        rows = _read(image, captions, reference, source, images, annotations, chunk_rows)
+        rows = _read(image, captions, reference, source, images, annotations)
         out = None if typed is None else output.output_file(typed, "scores.jsonl")
         _score_rows(
             make, methods, rows, out, store,
@@ -195,9 +193,10 @@ def check_input(
 
 @dataclass(frozen=True)
 class Rows:
-    """Chunks to score, how many rows they have where that is known, and the files they are in."""
+    """Rows to score, how many there are where that is known, and the files they are in."""
 
-    chunks: Iterator[PairChunk]
+    read: Callable[[int], Iterator[PairChunk]]
+    """Return them in chunks of at most so many rows."""
     total: RowCount | None
     files: Sequence[Path] = ()
 
@@ -209,22 +208,22 @@ def _read(
     source: list[Path] | None,
     images: Path | None,
     annotations: Path | None,
-    chunk_rows: int,
 ) -> Rows:
     if source:
         inputs = find_inputs(source)
-        files = (
-            read_chunks(
-                inputs, number, images=images, annotations=annotations, chunk_rows=chunk_rows
-            )
-            for number in range(len(inputs.files))
-        )
-        return Rows(itertools.chain.from_iterable(files), count_rows(inputs), inputs.files)
+
+        def read(chunk_rows: int) -> Iterator[PairChunk]:
+            for number in range(len(inputs.files)):
+                yield from read_chunks(
+                    inputs, number, images=images, annotations=annotations, chunk_rows=chunk_rows
+                )
+
+        return Rows(read, count_rows(inputs), inputs.files)
     if image is None or not captions:
         raise InputError("give an image and at least one caption, or --input FILE with pairs")
     path = image if images is None else str(images / image)
     chunk = chunk_of(make_pairs(path, captions, references or None), [image] * len(captions))
-    return Rows(iter([chunk]), RowCount(len(captions)))
+    return Rows(lambda _: iter([chunk]), RowCount(len(captions)))
 
 
 def _score_rows(
@@ -244,15 +243,18 @@ def _score_rows(
         recording, _ = split_recording((make.args[0] or "").removeprefix("recorded:"))
         output.check_output(out, *rows.files, store, recording, show=show, as_json=as_json)
     # What is not a table at all is found before a model is opened.
-    chunks = itertools.chain(list(itertools.islice(rows.chunks, 1)), rows.chunks)
+    next(rows.read(CHUNK_ROWS), None)
     beside = None if out is None else output.store_beside(out)
     if dry_run:
+        chunks = rows.read(CHUNK_ROWS)
         print_estimate(make(), (chunk.pairs for chunk in chunks), store or beside)
         return
     judge = make(store=store)
     if beside is not None:
         judge = judge.with_store(beside)
     means: dict[str, ClusteredMean] | None = {} if rows.files else None  # else there is one image
+    # A chunk holds a batch: a model that takes many pairs at once is asked about as many.
+    chunks = rows.read(max(JSON_ROWS if as_json else CHUNK_ROWS, judge.batch_size))
     totals, signatures = score_into(
         judge, methods, chunks, out, total=rows.total, as_json=as_json, show=show, means=means
     )

@@ -146,6 +146,13 @@ def test_several_servers_read_alike(servers: list[Server], pairs: list[Pair]) ->
     assert backend.identity == served(servers[0]).identity
 
 
+@pytest.mark.parametrize("images", [2, 9])
+def test_few_requests_are_spread(servers: list[Server], pairs: list[Pair], images: int) -> None:
+    read_all(served(*servers[:2]), pairs[:images], FLEUR, UNIT)
+    counts = [len(asked_about(server)) for server in servers[:2]]
+    assert sorted(counts) == [images // 2, images - images // 2]
+
+
 def test_an_image_of_many_captions_is_shared(servers: list[Server], image: Path) -> None:
     pairs = pairs_of(image, 12 * WORTH_SHARING)
     same(read_all(served(*servers, concurrency=4), pairs, FLEUR, UNIT), without_keeping(pairs))

@@ -272,9 +272,10 @@ class Served(Backend):
                 if len(block) == BLOCK_ANSWERS:
                     flush()
 
-        # Each holds one image in memory; the throttle says how many of them may send.
-        count = min(len(requests), self.options.concurrency)
-        workers = [asyncio.create_task(work(server)) for server in options for _ in range(count)]
+        # Each holds one image in memory; the throttle says how many of them may send. Servers take
+        # turns, and none takes more than its part before it has answered.
+        count = min(-(-len(requests) // len(options)), self.options.concurrency)
+        workers = [asyncio.create_task(work(server)) for _ in range(count) for server in options]
         try:
             await asyncio.gather(*workers)
             flush()
