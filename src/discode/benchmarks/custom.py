@@ -237,9 +237,6 @@ ROW = BenchmarkRow(
         Option("scale", "any", "the ratings' range", ("any", _Scale())),
         Option("raters", "flatten", "one point per rating, or per pair", ("flatten", "average")),
         Option("images", None, "folder of the images", (None, TEXT)),
-        *(
-            Option(name, None, f"column with the {name.replace('_', ' ')}", (None, TEXT))
-            for name in COLUMNS
-        ),
+        *(Option(name, None, f"column to read as {name}", (None, TEXT)) for name in COLUMNS),
     ),
 )

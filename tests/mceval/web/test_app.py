@@ -370,6 +370,9 @@ def test_a_campaign_that_needs_others_says_so(sqlite: Database, tmp_path: Path) 
         page = admin.join()
         assert "Images that nobody can finish" in page.text
         assert "1 active people compare" in page.text
+        assert re.findall(r'<rect class="(\w+)" width="([\d.]+)"', page.text) == [
+            ("none", "100"), ("done", "0.0"),
+        ], "nothing is done"  # fmt: skip
         invite(sqlite, ["two", "three"], "both", 0.0)
         page = admin.http.get("/admin")
         assert "Images that nobody can finish" not in page.text, "now somebody can"
