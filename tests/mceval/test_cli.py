@@ -232,7 +232,7 @@ def test_names_and_links(begun: Path, tmp_path: Path) -> None:
 def test_no_token_is_lost(begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where tokens cannot be written, no one is invited; if it shows too late, they are printed."""
     asked = ("people", "invite", begun, "Ada", "--role", "comparer", "-o")
-    for path in (tmp_path / "none" / "x.csv", tmp_path):
+    for path in (tmp_path / "none" / "x.csv", "-"):
         refused(run(*asked, path), path)
         assert "Ada" not in fine(run("people", "list", begun))
 

@@ -163,7 +163,7 @@ def test_mistakes_are_told_in_one_line(data: Path, tmp_path: Path) -> None:
         (("cost", "-b", "mceval"), ("-b",)),
         (("cost:captions=0",), ("captions=0",)),
         (("cost:caption=2",), ("captions",)),
-        (("sigma", "--data", data, "-o", tmp_path / "file"), ("cannot write",)),
+        (("sigma", "--data", data, "-o", tmp_path / "file"), ("file", "folder")),
     ):
         refused(run("paper", *command), *words)
 
