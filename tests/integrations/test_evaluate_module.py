@@ -65,8 +65,25 @@ def test_batches_open_images_and_files_that_are_missing(
     assert found["discode"] == found["discode_scores"][1]
 
 
-def test_references_only_where_they_are_wanted(judge: discode.Judge, image: Path) -> None:
-    found = module(judge, references=True).compute(
-        predictions=CAPTIONS[:1], images=[str(image)], references=[["a cat", "an animal"]]
-    )
-    assert "references:all" in found["signature"]
+@pytest.mark.parametrize(
+    "references",
+    [[["a cat", "an animal"], ["a dog"]], [None, ["a dog"]], None,
+     ["a cat", "a dog"], [["a cat"], "a dog"], [["a cat"]]],
+)  # fmt: skip
+def test_references_are_used_or_refused_as_score_does(
+    judge: discode.Judge, image: Path, references: Any
+) -> None:
+    columns = {"predictions": CAPTIONS[::2], "images": [str(image)] * 2, "references": references}
+    added = module(judge)
+    try:
+        own = judge.score([str(image)] * 2, CAPTIONS[::2], references)
+    except InputError:
+        with pytest.raises(InputError):
+            module(judge).compute(**columns)
+        with pytest.raises(InputError):
+            added.add_batch(**columns)
+        return
+    added.add_batch(**columns)
+    for found in (module(judge).compute(**columns), added.compute()):
+        assert found["signature"] == str(own.signature)
+        assert found["discode_scores"] == own.value.tolist()
