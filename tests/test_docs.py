@@ -79,6 +79,16 @@ def options_of(command: Any) -> set[str]:
     return options.union(*(options_of(command.get_command(None, name)) for name in names))
 
 
+def test_hints_install_from_the_checkout() -> None:
+    """The distribution is not on PyPI; messages take the command from errors.install_hint alone."""
+    sources = [*ROOT.glob("src/**/*.py"), *ROOT.glob("src/**/*.html"), *ROOT.glob("examples/**/*")]
+    for path in filter(Path.is_file, [*PAGES, *sources]):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        assert not re.search(r"pip install[^`\n]*discode", text), path
+        if path.suffix == ".py" and path.name != "errors.py":
+            assert not re.search(r"pip install[^`\n]*\.\[", text), path
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_options_that_are_named_exist(page: Path) -> None:
     if page.name == "CHANGELOG.md":

@@ -145,6 +145,18 @@ def lookup(table: Mapping[str, T], name: str, what: str, also: str = "") -> T:
         ) from None
 
 
+def install_hint(extra: str = "") -> str:
+    """Return how to install the package from its checkout, with an extra if one is named.
+
+    Every message takes it from here: the distribution is not on PyPI yet.
+
+    >>> install_hint("hf")
+    "run in a checkout of discode: pip install '.[hf]'"
+    """
+    target = f"'.[{extra}]'" if extra else "."
+    return f"run in a checkout of discode: pip install {target}"
+
+
 def require(module: str, extra: str) -> Any:
     """Import an optional dependency, or name the extra that brings it."""
     if module in ("accelerate", "evaluate", "torchmetrics", "transformers"):
@@ -153,7 +165,7 @@ def require(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f"{module.split('.')[0]} is not installed; run: pip install 'discode-eval[{extra}]'"
+            f"{module.split('.')[0]} is not installed; {install_hint(extra)}"
         ) from error
 
 

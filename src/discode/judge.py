@@ -28,7 +28,7 @@ from discode.pairs import (
     references_among,
     share_images,
 )
-from discode.plugins import never_exiting
+from discode.plugins import exited
 from discode.prompts import FLEUR, Prompt, get_prompt, needs_neutralising
 from discode.readings import Origin, Readings, ReadingsCollector, SentenceReadings
 from discode.readings.openai import readings_from_json
@@ -346,20 +346,21 @@ class Judge:
         left = set(range(len(pairs)))
         wrong = f"did not return one reading for each of {len(pairs)} pairs"
         try:
-            with never_exiting(self.backend):
-                asked = self.backend.read(pairs, self.prompt, self.scale, hidden=hidden)
-                for numbers, block in asked:
-                    if (scale := getattr(block, "scale", None)) != self.scale:
-                        given = getattr(scale, "name", None)
-                        wrong = f"returned scale {given!r} but was asked for {self.scale.name!r}"
-                        break
-                    if len(block) != len(numbers) or not left.issuperset(numbers):
-                        break
-                    left.difference_update(numbers)
-                    yield numbers, block
-                else:
-                    if not left:
-                        return
+            for numbers, block in self.backend.read(pairs, self.prompt, self.scale, hidden=hidden):
+                scale = getattr(block, "scale", None)
+                if scale is not self.scale and scale != self.scale:
+                    given = getattr(scale, "name", None)
+                    wrong = f"returned scale {given!r} but was asked for {self.scale.name!r}"
+                    break
+                if len(block) != len(numbers) or not left.issuperset(numbers):
+                    break
+                left.difference_update(numbers)
+                yield numbers, block
+            else:
+                if not left:
+                    return
+        except (SystemExit, StopIteration) as error:
+            raise exited(self.backend, error) from error
         except BackendError as error:
             yield sorted(left), Readings.failed(self.scale, [str(error)] * len(left))
             return

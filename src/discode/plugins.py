@@ -10,8 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
@@ -145,17 +144,15 @@ def blame(error: BaseException) -> str:
     return "" if error.__cause__ is None else blame(error.__cause__)
 
 
-@contextmanager
-def never_exiting(plugin: object) -> Iterator[None]:
-    """Make an :class:`InputError` of a plug-in's SystemExit or StopIteration.
+def exited(plugin: object, error: BaseException) -> InputError:
+    """Return what to raise for a plug-in's SystemExit or StopIteration.
 
     Both would end the run as if it were complete, with exit code 0.
+
+    >>> exited(1.5, SystemExit(0))
+    InputError('the plug-in float raised SystemExit(0)')
     """
-    try:
-        yield
-    except (SystemExit, StopIteration) as error:
-        line = blame(error) or f"the plug-in {type(plugin).__qualname__} raised {error!r}"
-        raise InputError(line) from error
+    return InputError(blame(error) or f"the plug-in {type(plugin).__qualname__} raised {error!r}")
 
 
 @cache

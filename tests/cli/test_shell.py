@@ -93,7 +93,7 @@ def test_a_chart_that_was_asked_for_is_drawn_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    refused(call("demo", "-o", tmp_path / "x.png"), "discode-eval[plot]")
+    refused(call("demo", "-o", tmp_path / "x.png"), ".[plot]")
 
 
 @pytest.mark.usefixtures("shipped")

@@ -31,7 +31,8 @@ COLUMNS: dict[str, str] = {
     "distribution": "probabilities over the scale's answers, lowest first; null where the caption "
     "was judged by its sentences",
     "sentences": "how many sentences the caption was judged by: score, raw and smoothing are their "
-    "means; null where it was judged whole",
+    "means (what follows the 32nd is judged as one text, and weighs as many sentences as it "
+    "holds); null where it was judged whole",
     "lowest_sentence": "the one of them with the lowest score; null where there is none",
     "lowest_score": "its score",
     "flags": "a list: failed, truncated, generated, cut, degenerate, bimodal, defused",

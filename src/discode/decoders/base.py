@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from discode.errors import InputError
 from discode.options import Configurable, option
-from discode.plugins import never_exiting
+from discode.plugins import exited
 from discode.readings import Readings
 from discode.scales import Scale
 
@@ -94,8 +94,10 @@ def decode_checked(decoder: Decoder, readings: Readings) -> tuple[Decoded, dict[
     if is_own(decoder):
         return decoder.decode(readings), {}
     whose = f"decoder {decoder.name!r} of {type(decoder).__module__}"
-    with never_exiting(decoder):
+    try:
         decoded = decoder.decode(readings)
+    except (SystemExit, StopIteration) as error:
+        raise exited(decoder, error) from error
     if not isinstance(decoded, Decoded):
         raise InputError(f"{whose} returned {type(decoded).__name__}, not Decoded")
     n, scale = len(readings), readings.scale

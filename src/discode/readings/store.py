@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from discode.errors import InputError, StoreError
+from discode.errors import InputError, StoreError, install_hint
 from discode.files import use_write_ahead_log
 from discode.pairs import check_characters
 from discode.readings.base import ROW_COLUMNS, Identity, ReadingColumn, Readings
@@ -180,7 +180,7 @@ class ReadingStore:
         if version > SCHEMA_VERSION:
             raise StoreError(
                 f"{self.path} was written by a newer discode (schema {version}, this one reads up "
-                f"to {SCHEMA_VERSION}); upgrade with: pip install --upgrade discode-eval"
+                f"to {SCHEMA_VERSION}); update discode, and {install_hint()}"
             )
         if use_log:
             use_write_ahead_log(db)

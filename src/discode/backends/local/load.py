@@ -22,7 +22,14 @@ from discode.backends.local.adapters import (
 )
 from discode.backends.local.spaces import check_spaces
 from discode.backends.local.vocabulary import Vocabulary
-from discode.errors import BackendError, DiscodeError, InputError, MissingExtraError, require
+from discode.errors import (
+    BackendError,
+    DiscodeError,
+    InputError,
+    MissingExtraError,
+    install_hint,
+    require,
+)
 from discode.options import SIZE, TEXT, Configurable, option, with_options_documented
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -242,9 +249,7 @@ def in_one_line(name: str, device: str = "cpu", *, trusted: bool = False) -> Ite
         if "trust_remote_code=True" in str(error) and not trusted:
             raise InputError(OWN_CODE.format(name)) from None
         if isinstance(error, ImportError) and not trusted:  # a model's own code may need anything
-            raise MissingExtraError(
-                f"{why.rstrip('.')}; run: pip install 'discode-eval[hf]'"
-            ) from error
+            raise MissingExtraError(f"{why.rstrip('.')}; {install_hint('hf')}") from error
         raise InputError(why) from error
 
 
