@@ -43,12 +43,13 @@ PUBLIC_MODULES = {
     "discode.backends.served.backend", "discode.backends.served.client",
     "discode.benchmarks.parsing", "discode.cli.model_options", "discode.cli.output",
     "discode.files", "discode.http.guard", "discode.http.server", "discode.http.static",
-    "discode.options", "discode.pairs",
+    "discode.columns", "discode.image_index", "discode.options", "discode.pairs",
 }  # fmt: skip
 
 # A module imports only from lines above its own (docs/architecture.md).
 ROOMS = [
-    "version", "errors", "options", "files", "plugins", "arrays", "pixels", "images", "pairs",
+    "version", "errors", "options", "files", "plugins", "arrays", "pixels", "images",
+    "columns", "image_index", "pairs",
     "sentences", "scales", "prompts", "readings", "backends", "decoders", "signature",
     "stats", "scores_html", "scores", "explain", "rows", "judge", "integrations",
     "benchmarks", "metrics", "bulk", "bench", "paper", "probe", "http", "report", "serve",

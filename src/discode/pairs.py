@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path, PurePath
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
 from discode.arrays import as_numpy, is_array
-from discode.errors import BadDataError, InputError, count_of, shortened, suggest
-from discode.files import coco_files, coco_id, parse_json, read_rows
+from discode.columns import (
+    CAPTION_COLUMNS,
+    IMAGE_COLUMNS,
+    PairColumns,
+    columns_without_header,
+    filled_field,
+    first_filled,
+    is_filled,
+    is_missing,
+    lacking,
+    reference_list,
+    row_id,
+)
+from discode.errors import BadDataError, InputError, count_of
+from discode.files import read_rows
+from discode.image_index import ImageFinder
 from discode.images import (
-    IMAGE_SUFFIXES,
     KEPT_BYTES,
     ImageInput,
     ImageSource,
     SharedImage,
     as_image,
 )
-
-# Column names met in the wild, in the order they are tried; capitals, blanks and hyphens do not
-# count, so that "Image Path" is image_path.
-IMAGE_COLUMNS = (
-    "image", "image_path", "file_name", "filename", "image_name", "image_file", "img", "img_path",
-    "path", "image_id",
-)  # fmt: skip
-CAPTION_COLUMNS = (
-    "caption", "candidate", "text", "prediction", "sentence", "description", "comment",
-)  # fmt: skip
-REFERENCE_COLUMNS = ("references", "refs", "reference")
-ID_COLUMNS = ("id",)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +138,8 @@ def is_blank(text: str) -> bool:
 
 
 _UNSEEN = ("Cc", "Cf", "Mn", "Zl", "Zp", "Zs")
+
+
 _FILLERS = "\u115f\u1160\u2800\u3164\uffa0"  # letters of Hangul and Braille that are blank
 
 
@@ -300,15 +299,6 @@ def _once(image: ImageInput) -> Any:
         return image  # each of its pairs says so
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a cell is empty: None, or the NaN that pandas puts there.
-
-    >>> is_missing(None), is_missing(float("nan")), is_missing("")
-    (True, True, False)
-    """
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
 def pair_from(
     image: Any, caption: Any, references: Iterable[Any], *, where: str, name: str
 ) -> Pair:
@@ -364,65 +354,6 @@ def read_pairs(
     return pairs
 
 
-def columns_without_header(cells: Sequence[str]) -> tuple[str, str] | None:
-    """Return the columns of a table that begins with a row: an image and a caption; else None.
-
-    >>> columns_without_header(["dog.jpg", "a dog"]), columns_without_header(["image", "caption"])
-    (('image', 'caption'), None)
-    """
-    if len(cells) == 2 and cells[0].lower().endswith(IMAGE_SUFFIXES):
-        return "image", "caption"
-    return None
-
-
-@dataclass(frozen=True)
-class PairColumns:
-    """Which columns of a table, as it calls them, hold what a pair has; the first that is filled.
-
-    >>> PairColumns.among(["Image ID", "File-Name", "Caption", "url"]).image
-    ('File-Name', 'Image ID')
-    """
-
-    image: tuple[str, ...]
-    caption: tuple[str, ...]
-    references: tuple[str, ...]
-    id: tuple[str, ...]
-    numbered: bool
-    """Whether the last image column is COCO's ``image_id``, which holds numbers."""
-
-    @classmethod
-    def among(cls, names: Iterable[str], where: object = "") -> PairColumns:
-        """Find them; two that differ in capitals only, or in nothing, are refused.
-
-        ``where`` begins the message.
-        """
-        try:
-            return _columns_among(tuple(names))
-        except InputError as error:
-            raise InputError(f"{where}: {error}" if where else str(error)) from None
-
-
-@lru_cache(maxsize=64)  # the rows of a table mostly have the same
-def _columns_among(names: tuple[str, ...]) -> PairColumns:
-    by_plain_name: dict[str, str] = {}
-    for name in names:
-        plain = re.sub(r"[\s-]+", "_", str(name).strip().lower())
-        if plain in by_plain_name and plain in _KNOWN:
-            raise InputError(
-                f"the columns {by_plain_name[plain]!r} and {name!r} mean the same; rename or "
-                "remove one of them"
-            )
-        by_plain_name[plain] = name
-    kinds = (IMAGE_COLUMNS, CAPTION_COLUMNS, REFERENCE_COLUMNS, ID_COLUMNS)
-    image, caption, references, ids = (
-        tuple(by_plain_name[name] for name in kind if name in by_plain_name) for kind in kinds
-    )
-    return PairColumns(image, caption, references, ids, "image_id" in by_plain_name)
-
-
-_KNOWN = {*IMAGE_COLUMNS, *CAPTION_COLUMNS, *REFERENCE_COLUMNS, *ID_COLUMNS}
-
-
 class PairParser:
     """Makes pairs from the rows of a table, whatever their columns are called.
 
@@ -445,13 +376,7 @@ class PairParser:
         images: str | os.PathLike[str] | None = None,
         annotations: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._folder = None if images is None else Path(images)
-        if self._folder is not None and not self._folder.is_dir():
-            raise InputError(f"images: {self._folder} is not a folder")
-        self._root = "" if images is None else os.path.join(os.path.abspath(images), "")  # noqa: PTH100, PTH118
-        self._numbers: dict[str, list[str]] | None = None
-        self._files = None if annotations is None else coco_files(annotations)
-        self._annotations = annotations
+        self._finder = ImageFinder(images, annotations)
         self._last: tuple[Any, bool, str, str] = (None, False, "", "")
         self._rows = self._unknown = 0
 
@@ -463,7 +388,7 @@ class PairParser:
         self._rows += 1
         problem = ""
         columns = PairColumns.among(row, where)
-        image = _field(row, columns.image, IMAGE_COLUMNS, where)
+        image = filled_field(row, columns.image, IMAGE_COLUMNS, where)
         if not isinstance(image, str) and isinstance(image, Mapping):
             # As `datasets` writes images: {"bytes": ..., "path": ...}
             image = next((image[k] for k in ("bytes", "path") if image.get(k) is not None), "")
@@ -472,7 +397,7 @@ class PairParser:
             by_id = columns.numbered and not is_filled(first_filled(row, columns.image[:-1]))
             image, problem = self._path(image, where, by_id)
             self._unknown += bool(problem)
-        caption = _field(row, columns.caption, CAPTION_COLUMNS, where)
+        caption = filled_field(row, columns.caption, CAPTION_COLUMNS, where)
         pair = pair_from(image, caption, references, where=where, name=name)
         return replace(pair, problem=f"{where}: {problem}") if problem else pair
 
@@ -482,187 +407,13 @@ class PairParser:
         ``name`` is the table's.
         """
         if 2 * self._unknown > self._rows:
-            why = f"match no single file in {self._folder}; give --annotations FILE"
-            if self._annotations is not None:
-                why = f"are not in {self._annotations}; give the annotations of these images"
-            raise InputError(f"{name}: {self._unknown} of {self._rows} image ids {why}")
+            raise InputError(
+                f"{name}: {self._unknown} of {self._rows} image ids {self._finder.advice()}"
+            )
 
     def _path(self, image: Any, where: str, by_id: bool) -> tuple[str, str]:
         # The captions of an image mostly come together; True is no image, though it equals 1.
         last, last_by_id, *_ = self._last
         if type(image) is not type(last) or image != last or by_id is not last_by_id:
-            self._last = (image, by_id, *self._find(image, where, by_id))
+            self._last = (image, by_id, *self._finder.find(image, where, by_id))
         return self._last[2:]
-
-    def _find(self, image: Any, where: str, by_id: bool) -> tuple[str, str]:
-        """Return the path of an image, and why it is unknown if its id leads to no single file."""
-        if isinstance(image, InputError):  # of COCO's annotations
-            raise image
-        if isinstance(image, float) and image.is_integer():
-            image = int(image)  # a column of numbers with gaps
-        elif isinstance(image, os.PathLike):  # of a frame in memory
-            image = os.fspath(image)
-        if not isinstance(image, str | int) or isinstance(image, bool):
-            raise InputError(
-                f"{where}: an image is a file name or a number, not {shortened(image)}"
-            )
-        name = str(image)
-        if not name.strip():
-            raise InputError(f"{where} has an empty image name")
-        problem = ""
-        if by_id or isinstance(image, int):
-            found, problem = self._of_id(image)
-            name = name if problem else found
-        return self._below_folder(name, where), problem
-
-    def _of_id(self, image: str | int) -> tuple[str, str]:
-        """Return the name of an image by its id, or why it is unknown."""
-        name = str(image)
-        if self._files is not None:
-            file = self._files.get(coco_id(image))
-            if isinstance(file, str) and file:
-                return file, ""
-            unknown = f"no image in {self._annotations} has the id {name} and a file_name"
-            return "", unknown if file is None or file == "" else str(file)
-        if self._folder is None or not re.fullmatch(r"\d{1,18}", name):
-            return name, ""
-        if (self._folder / name).is_file():
-            return name, ""
-        if self._numbers is None:
-            self._numbers = _by_number(self._folder)
-        files = self._numbers.get(str(int(name)), [])
-        if len(files) == 1:
-            return files[0], ""
-        which = f"matches {files[0]} and {files[1]}" if files else "matches no file"
-        return "", f"image id {name} {which} in {self._folder}"
-
-    def _below_folder(self, name: str, where: str) -> str:
-        if self._folder is None or re.match(r"\w+://", name):  # addresses are refused when opened
-            return name
-        if ".." not in name and not os.path.isabs(name):  # noqa: PTH117  # most of them: quickly
-            return str(self._folder / name)
-        path = os.path.normpath(self._folder / name)  # a Path would keep ".."
-        if not os.path.abspath(path).startswith(self._root):  # noqa: PTH100  # as above
-            raise InputError(
-                f"{where}: {name!r} leads out of the folder of images, {self._folder}; point "
-                "--images at a folder that holds it"
-            )
-        return path
-
-
-def row_id(row: Mapping[str, Any], columns: PairColumns, number: str, prefix: str = "") -> str:
-    """Return the id of a row: its own, else its COCO number after ``prefix``, else ``number``."""
-    id_cell = first_filled(row, columns.id)
-    if is_filled(id_cell):
-        return str(id_cell)
-    coco = row.get(columns.image[-1]) if columns.numbered else None
-    return f"{prefix}{coco}" if is_filled(coco) else number
-
-
-def is_filled(cell: Any) -> bool:
-    """Whether a cell of a table holds anything; a blank cell of CSV is an empty text.
-
-    >>> is_filled(0), is_filled(" "), is_filled(None)
-    (True, False, False)
-    """
-    return bool(cell.strip()) if isinstance(cell, str) else not is_missing(cell)
-
-
-def first_filled(row: Mapping[str, Any], names: Iterable[str]) -> Any:
-    """Return the first of some fields of a row that is filled; else the first that is not None."""
-    cells = [cell for name in names if (cell := row.get(name)) is not None]
-    return next(filter(is_filled, cells), cells[0] if cells else None)
-
-
-def image_name(row: Mapping[str, Any], columns: PairColumns) -> str | None:
-    """Return what a row calls its image; None where it has the bytes only, or no image."""
-    image = first_filled(row, columns.image)
-    if isinstance(image, str):
-        return image
-    if isinstance(image, Mapping):
-        image = image.get("path")
-    if isinstance(image, float) and image.is_integer():
-        image = int(image)  # a column of numbers with gaps
-    return None if image is None or isinstance(image, bytes | InputError) else str(image)
-
-
-def reference_list(cell: Any, where: str) -> list[Any]:
-    """Return a cell of references: a list, in a text a JSON list, or one reference; or nothing."""
-    if isinstance(cell, str) and cell:
-        listed = cell.lstrip().startswith("[")
-        cell = parse_json(cell, f"{where}: references") if listed else [cell]
-    if cell and not isinstance(cell, list):
-        raise InputError(f"{where}: references must be a list, not {cell!r}")
-    return cell or []
-
-
-def _field(
-    row: Mapping[str, Any], names: tuple[str, ...], allowed: tuple[str, ...], where: str
-) -> Any:
-    value = first_filled(row, names)
-    if value is None:
-        if names:
-            raise InputError(f"{where}: {names[0]!r} is empty (null)")
-        raise InputError(f"{where} {lacking(allowed, row)}")
-    return value
-
-
-def lacking(allowed: Sequence[str], names: Iterable[Any], what: str = "") -> str:
-    """Say that none of the ``allowed`` columns is among the ``names``; ``what`` they are called.
-
-    >>> lacking(("image", "file_name"), ["imge", "url"], "column ")
-    "has no column 'image' (nor file_name); did you mean 'imge'? It has: imge, url"
-    """
-    columns = list(map(str, names))
-    near = suggest(allowed[0], columns)
-    hint = f"{near} It has:" if near else "; it has:"
-    others = f"{what}{allowed[0]!r} (nor {', '.join(allowed[1:])})"
-    return f"has no {others}{hint} {', '.join(columns) or 'nothing'}"
-
-
-def _by_number(folder: Path) -> dict[str, list[str]]:
-    """Map the number that an image's stem is, or has after ``_``, to the names of the files.
-
-    A number after anything else is none of COCO's: it may be the end of a hash.
-    """
-    files: dict[str, list[str]] = {}
-    for file in sorted(folder.iterdir()):
-        match = re.fullmatch(r"(?:.*_)?(\d+)", file.stem)
-        if match and file.suffix.lower() in IMAGE_SUFFIXES:
-            files.setdefault(str(int(match[1])), []).append(file.name)
-    return files
-
-
-class ImageIndex(Generic[T]):
-    """Images by the names that tables give them: one rule for whatever is joined by name.
-
-    The whole path goes first, as it is written. Else a name is that of an image whose path ends in
-    it, folders and all: "1.jpg" may be "dog/1.jpg", and "cat/1.jpg" never is.
-
-    Args:
-        known: The names of images, and what to find by them; those of one image together.
-
-    >>> index = ImageIndex([("data/cat/1.jpg", "A"), ("data/dog/1.jpg", "B")])
-    >>> index.find("dog/1.jpg"), index.find("1.jpg"), index.find("bird/1.jpg")
-    (['B'], ['A', 'B'], [])
-    """
-
-    def __init__(self, known: Iterable[tuple[str, T]]) -> None:
-        self._whole: dict[tuple[str, ...], list[T]] = {}
-        self._ends: dict[tuple[str, ...], list[T]] = {}
-        for name, image in known:
-            _add(self._whole, PurePath(name).parts, image)
-            parts = Path(name).absolute().parts
-            for start in range(len(parts)):
-                _add(self._ends, parts[start:], image)
-
-    def find(self, name: str) -> list[T]:
-        """Return every image that a name may mean: one, none, or several that it does not tell."""
-        parts = PurePath(name).parts
-        return self._whole.get(parts) or self._ends.get(parts) or []
-
-
-def _add(index: dict[tuple[str, ...], list[T]], key: tuple[str, ...], image: T) -> None:
-    images = index.setdefault(key, [])
-    if images[-1:] != [image]:
-        images.append(image)

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from discode.columns import PairColumns, is_missing
 from discode.errors import InputError, lookup, require
-from discode.pairs import Pair, PairColumns, PairParser, is_missing, pair_from
+from discode.pairs import Pair, PairParser, pair_from
 from discode.scores import SENTENCE_COLUMNS, Metric, Scores
 
 MAP_COLUMNS = ("score", "raw", "error", "signature")

@@ -19,8 +19,9 @@ from discode.backends import open_backend
 from discode.backends.served.backend import Served
 from discode.backends.served.client import ChatModel
 from discode.errors import BackendError, ImageError, InputError
+from discode.image_index import ImageIndex
 from discode.images import open_image
-from discode.pairs import ImageIndex, read_pairs
+from discode.pairs import read_pairs
 from mceval.database import Database, rules_of, transaction
 from mceval.rules import normalized
 from mceval.states import log_event, prepare_images, reset_unseen

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from discode.bench.compare import Difference, adjust_and_group
 from discode.bulk.chunks import Shard
 from discode.bulk.folder import check_finished
+from discode.columns import PairColumns, first_filled, image_name, is_filled
 from discode.errors import InputError, count_of, lookup
+from discode.image_index import ImageIndex
 from discode.metrics.scorefile import read_scores
-from discode.pairs import ImageIndex, PairColumns, first_filled, image_name, is_filled
 from discode.signature import Signature
 from discode.stats import (
     MeansPlan,

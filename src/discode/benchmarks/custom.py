@@ -22,20 +22,20 @@ from discode.benchmarks.base import (
     Ratings,
 )
 from discode.benchmarks.parsing import Entry
-from discode.errors import InputError
-from discode.files import read_rows
-from discode.options import TEXT, Option
-from discode.pairs import (
+from discode.columns import (
     CAPTION_COLUMNS,
     ID_COLUMNS,
     IMAGE_COLUMNS,
     REFERENCE_COLUMNS,
     PairColumns,
-    PairParser,
     first_filled,
     is_filled,
     reference_list,
 )
+from discode.errors import InputError
+from discode.files import read_rows
+from discode.options import TEXT, Option
+from discode.pairs import PairParser
 
 COLUMNS = {
     "image": IMAGE_COLUMNS,

@@ -11,9 +11,9 @@ from pathlib import Path
 from discode.bulk.chunks import Share
 from discode.bulk.inputs import Inputs
 from discode.bulk.tars import JoinedTars, split_name
+from discode.columns import columns_without_header
 from discode.errors import InputError
 from discode.files import ParquetTable, read_table
-from discode.pairs import columns_without_header
 
 COUNTED_BYTES = 16 << 20
 """Tables up to this size are counted."""

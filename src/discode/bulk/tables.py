@@ -14,20 +14,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from discode.bulk.chunks import ChunkPlace, ChunkPlan, PairChunk
-from discode.errors import InputError
-from discode.files import ParquetTable, TableRow, json_lines, parse_line, read_table
-from discode.pairs import (
+from discode.columns import (
     CAPTION_COLUMNS,
     IMAGE_COLUMNS,
-    Pair,
     PairColumns,
-    PairParser,
     columns_without_header,
     first_filled,
     image_name,
     lacking,
     row_id,
 )
+from discode.errors import InputError
+from discode.files import ParquetTable, TableRow, json_lines, parse_line, read_table
+from discode.pairs import Pair, PairParser
 
 LINES_TO_TRUST = 100
 """A file of JSON lines must hold an object among its first so many."""

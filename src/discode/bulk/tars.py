@@ -20,10 +20,10 @@ from typing import Any
 
 from discode.bulk.chunks import ChunkPlan
 from discode.bulk.tables import Row
+from discode.columns import CAPTION_COLUMNS, PairColumns, first_filled
 from discode.errors import InputError
 from discode.files import TableRow, parse_json, reading
 from discode.images import IMAGE_SUFFIXES
-from discode.pairs import CAPTION_COLUMNS, PairColumns, first_filled
 
 MAX_SAMPLE = 256 << 20
 """Bytes of a sample, headers and all, beyond which it is not read: no image and its texts are as

@@ -32,11 +32,11 @@ from discode.cli.paper import (
     run_studies,
     show_result,
 )
+from discode.columns import PairColumns, first_filled, image_name, is_filled
 from discode.decoders import get_decoder
 from discode.decoders.preset import is_preset
 from discode.errors import InputError, lookup
 from discode.files import parse_json, read_rows, sha256
-from discode.pairs import PairColumns, first_filled, image_name, is_filled
 from discode.paper.base import file_stem
 from discode.paper.decoders import BASELINE, FOLDS, STUDY, JudgedReadings, choose_and_show
 from discode.readings import Readings

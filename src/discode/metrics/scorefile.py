@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from discode.errors import InputError
 from discode.files import csv_text, read_rows, sha256
+from discode.image_index import ImageIndex
 from discode.metrics.base import PairMetric, RowScores
-from discode.pairs import ImageIndex, Pair
+from discode.pairs import Pair
 from discode.signature import Signature
 
 _SHOWN = 3
