@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from discode.bench.runlog import RunLog
+from discode.cli.lists import TEST_CAPTION
+from discode.judge import load
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.chat_servers import Body, Server, rater, serving
 from tests.helpers.command_line import CAT, refused, run
@@ -238,3 +241,37 @@ def test_dry_runs_that_are_refused(tmp_path: Path) -> None:
     done = run(*command, "-m", "cider", "-m", "raw", *served)
     assert done.returncode == 0, done.stderr
     assert "3 pairs cannot be sent and would be NaN" in done.stdout
+
+
+def no_images(body: Body, times: int) -> Any:
+    plain = isinstance(body["messages"][0]["content"], str)
+    return None if plain else (400, {}, {"error": {"message": "no images here"}})
+
+
+def test_check_of_an_endpoint() -> None:
+    """What a server can do, and one test answer."""
+    check = ("models", "--check", "endpoint:tiny")
+    with serving(continues=True, answers=rater, tokens=True, keeps=9, image_tokens=576) as server:
+        done = run(*check, "-M", f"base_url={server.url}")
+        assert done.returncode == 0, done
+        found = dict(re.split(r"  +", line, maxsplit=1) for line in done.stdout.splitlines()[:5])
+        assert found["model"].startswith("tiny-2026 at 127.0.0.1")
+        assert found["log-probabilities"].startswith("20")
+        for name in ("token ids", "begun answers", "images"):
+            assert found[name].startswith("yes"), found
+        assert "576" in found["images"]
+        assert "kept" in found["images"]
+        assert "test answer: cat.jpg" in done.stdout
+        own = load("endpoint:tiny", base_url=server.url).score(CAT, TEST_CAPTION)
+        assert f"discode → {float(own):.3f}" in done.stdout
+    with serving(before=no_images) as server:
+        done = run(*check, "--base-url", server.url)
+        assert done.returncode == 1
+        found = dict(re.split(r"  +", line, maxsplit=1) for line in done.stdout.splitlines()[:5])
+        for name in ("token ids", "begun answers", "images"):
+            assert found[name].startswith("no"), found
+        assert "no images here" in done.stderr
+    refused(run(*check, "--base-url", server.url), "reached")  # it is gone
+    refused(run(*check), "base_url")
+    refused(run("models", "--check", "embedded"), "embedded", "endpoint:NAME")
+    refused(run("models", "--base-url", server.url), "--check")

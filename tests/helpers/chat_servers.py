@@ -52,6 +52,7 @@ class Server(ThreadingHTTPServer):
         self.answers: Callable[[Body], list[Place]] = digits
         self.tokens = False  # whether it has /tokenize and logprob_token_ids
         self.continues = False  # whether it goes on with a begun answer, as vLLM does
+        self.image_tokens = 0  # that it counts for an image
         self.keeps = 0  # images that it keeps by their names, as vLLM does; 0: it ignores names
         self.images: dict[str, str] = {}
         self.uploads = 0
@@ -229,7 +230,8 @@ class Handler(BaseHTTPRequestHandler):
         if body.get("logprobs"):
             choice["logprobs"] = {"content": content}
         blind = not isinstance(body["messages"][0]["content"], str) and body["image"] is None
-        usage = {"prompt_tokens": 400 if blind else 1000, "completion_tokens": len(content)}
+        read = 400 if blind else 1000 + self.server.image_tokens * (body["image"] is not None)
+        usage = {"prompt_tokens": read, "completion_tokens": len(content)}
         return {"choices": [choice], "usage": usage, "model": body["model"] + "-2026"}
 
     def send(self, status: int, headers: dict[str, str], found: Any) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from discode.backends import KINDS
+from discode.backends import KINDS, kind_of
 from discode.backends.local.catalog import CATALOG
-from discode.cli.output import stdout, table_of
+from discode.cli.model_options import BaseUrl, ModelOption, model_options
+from discode.cli.output import bars, format_score, note, stdout, table_of
 from discode.decoders import METHODS, options_of
 from discode.errors import InputError
+from discode.images import demo_path
+from discode.judge import load
 from discode.options import Option, option_text, options_text
+from discode.pairs import make_pairs
 from discode.scales import SCALES
 
 
@@ -59,13 +63,62 @@ def scales() -> None:
     stdout.print(table)
 
 
-def _check(name: str, revision: str | None) -> None:
-    """Print what is known of a model before its weights are downloaded."""
+TEST_CAPTION = "a close up of a striped cat"
+"""What the test answer of an endpoint is about, with the demo's cat."""
+
+
+def _check(name: str, revision: str | None, options: dict[str, Any]) -> None:
+    """Print what is known of a model before its weights are downloaded, or what a server can do."""
+    kind = kind_of(name)[0]
+    if kind in (KINDS["openai"], KINDS["endpoint"]):
+        if revision is not None:
+            raise InputError("--revision is for models of the hub; a server has one")
+        _check_endpoint(name, options)
+        return
+    if kind is not KINDS["hf"]:
+        raise InputError(
+            f"{name} cannot be checked; give ORG/NAME, a folder, endpoint:NAME or openai:NAME"
+        )
+    if options:
+        raise InputError("--check of ORG/NAME takes no model options")
     from discode.backends.local.check import check_model  # needs discode-eval[hf]
 
+    _print_rows(check_model(name, revision))
+
+
+def _check_endpoint(name: str, options: dict[str, Any]) -> None:
+    """Print what the servers of a model support, and the distribution of one test answer."""
+    from discode.backends.served.backend import Served
+    from discode.backends.served.check import check_served_model
+
+    image, judge = demo_path() / "cat.jpg", load(name, **options)
+    if not isinstance(judge.backend, Served):
+        raise InputError(f"{name} is not a served model")
+    _print_rows(check_served_model(judge.backend, image))
+    pairs = make_pairs(image, TEST_CAPTION)
+    readings = judge.read(pairs)
+    scores, plain = judge.decode(pairs, readings), judge.decode(pairs, readings, "smoothing")
+    if reason := scores.errors.get(0):
+        note(f"the test answer (cat.jpg: {TEST_CAPTION}) is no rating: {reason}", "red")
+        raise typer.Exit(1)
+    names = [
+        f"{label} → {format_score(each.value[0])}"
+        for label, each in (("token probabilities", plain), (judge.decoder.name, scores))
+    ]
+    title = f"test answer: cat.jpg, {TEST_CAPTION}"
+    stdout.print("")
+    if scores.distribution is not None and plain.distribution is not None:
+        before, after = plain.distribution[0], scores.distribution[0]
+        stdout.print(bars(title, scores.answers, before, after, (names[0], names[1])))
+    for flag, on in scores.flags.items():
+        if on[0]:
+            note(f"the test answer is {flag} (docs/output.md)", "yellow")
+
+
+def _print_rows(rows: Mapping[str, str]) -> None:
     table = table_of("", "")
     table.show_header = False
-    for row in check_model(name, revision).items():
+    for row in rows.items():
         table.add_row(*map(escape, row))
     table.columns[0].no_wrap = True
     stdout.print(table)
@@ -79,19 +132,22 @@ def models(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Say whether ORG/NAME or a folder can judge and how it is read: only its "
-            "configuration and tokenizer are downloaded.",
+            help="Check whether a model can judge and how it is read. Of ORG/NAME or a folder only "
+            "configuration and tokenizer are read; endpoint:NAME is asked a few questions.",
         ),
     ] = None,
     revision: Annotated[
         str | None, typer.Option(help="With --check: branch, tag or commit of the hub's model.")
     ] = None,
+    model_option: ModelOption = None,
+    base_url: BaseUrl = None,
 ) -> None:
     """List vision-language models to judge with, or check one."""
-    if revision is not None and check is None:
-        raise InputError("--revision goes with --check NAME")
+    given = model_options(model_option, base_url=base_url)
+    if check is None and (revision is not None or given):
+        raise InputError("--revision, --base-url and -M require --check NAME")
     if check is not None:
-        _check(check, revision)
+        _check(check, revision, given)
         return
     if options:
         print_options(

@@ -138,7 +138,7 @@ class Served(Backend):
 
         These are the images' size, the number of log-probabilities, and begun answers.
         """
-        named = self._named or self._reachable_servers()[0]
+        named = self._named or self.reachable_servers()[0]
         features = named.find_features()
         parts = [features.model if features.model != self.client.name else ""]
         parts.append("" if self.options.image_size is None else f"{self.options.image_size}px")
@@ -163,9 +163,9 @@ class Served(Backend):
 
     def server_features(self) -> ServerFeatures:
         """Return what the servers support; asks each once, without an image."""
-        return (self._named or self._reachable_servers()[0]).find_features()
+        return (self._named or self.reachable_servers()[0]).find_features()
 
-    def _reachable_servers(self) -> list[ModelServer]:
+    def reachable_servers(self) -> list[ModelServer]:
         """Return the servers that answer; raise where none does, or not all are alike."""
         servers: list[ModelServer] = []
         reasons: list[str] = []
@@ -219,7 +219,7 @@ class Served(Backend):
             yield list(refused), Readings.failed(scale, list(refused.values()))
         if not requests:
             return
-        servers = self._reachable_servers()
+        servers = self.reachable_servers()
         throttle = self.client.throttle
         options = {server: server.request_options(scale) for server in servers}
         if self._stems(scale) > 1 or any(request.image.uses > 1 for request in requests):

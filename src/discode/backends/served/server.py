@@ -25,6 +25,7 @@ from discode.errors import (
     StoppedError,
     UnreachableError,
 )
+from discode.images import ImageSource
 from discode.prompts import FLEUR
 from discode.readings.tokens import SPACE_MARKS, Token
 from discode.scales import UNIT, Scale
@@ -249,6 +250,16 @@ class ModelServer:
             raise
         except BackendError:
             pass
+
+    def image_tokens(self, image: ImageSource) -> int | None:
+        """Return the tokens that it reads for an image; None where it counts none at all."""
+        options, top = self.find_features().options, self.find_features().top
+        plain = self.client.ask([{"role": "user", "content": _TRIAL}], options, logprobs=top)
+        url = data_url(image)[0].encode()
+        without, shown = wait_for(plain), wait_for(self._send(_TRIAL, options, url, ""))
+        if without.usage is None or shown.usage is None:
+            return None
+        return shown.usage[0] - without.usage[0]
 
     async def ask(
         self, text: str, image: EncodedImage, options: Mapping[str, Any], *, begun: str,
