@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 from collections.abc import Iterable, Mapping
 from functools import cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -177,7 +178,7 @@ def mend_torchvision() -> object:
     operators are missing, which we never call, and transformers then hides all image processors.
     Returns what torch must not forget.
     """
-    spec = importlib.util.find_spec("torchvision")
+    spec = PathFinder.find_spec("torchvision")  # not by an import hook that calls this function
     if spec is None or spec.origin is None or importlib.util.find_spec("torch") is None:
         return None
     torch = importlib.import_module("torch")
