@@ -277,3 +277,37 @@ def test_a_caption_may_be_called_as_a_file_that_is_no_image(
     assert "cat" in call("score", "a.jpg", "cat", "--model", recording).stdout
     for image in ("a.jpg", "dog"):  # by its suffix, and by its content
         refused(call("score", "a.jpg", "a cat", image, "--model", recording), image)
+
+
+def test_the_lowest_scores_are_first(table: Path, tmp_path: Path, shipped: Path) -> None:
+    command = ("score", "-i", table, "--images", demo_path(), "--model", "embedded", "--threads", 1)
+    call(*command, "-o", tmp_path / "all.jsonl")
+    rows = [row for _, row in read_rows(tmp_path / "all.jsonl")]
+    scored = [row for row in rows if row["score"] is not None]
+    failed = rows[len(scored) :]
+    for key in ("score", "raw"):
+        wanted = sorted(scored, key=lambda row: row[key])
+        call(*command, "-o", tmp_path / "a.jsonl", "--sort", key)
+        assert [row for _, row in read_rows(tmp_path / "a.jsonl")] == [*wanted, *failed]
+        done = call(*command, "--json", "--sort", key, "--top", 3)  # chunks of 64 rows
+        assert [json.loads(line) for line in done.stdout.splitlines()] == wanted[:3]
+        assert f"{len(rows)} items" in done.stderr  # the mean is of all
+    lowest = min(scored, key=lambda row: row["score"])
+    _, first, *more = call(*command, "--top", 1).stdout.splitlines()
+    assert (first.split()[0], more) == (lowest["id"], [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("--sort", "caption"), "raw"),
+        (("--top", "0"), "--top"),
+        (("--top", "3", "-o", "runs/"), "folder"),
+        (("--sort", "score", "--show"), "--show"),
+    ],
+)
+def test_sorting_is_refused_in_one_line(
+    table: Path, tmp_path: Path, arguments: tuple[str, ...], word: str
+) -> None:
+    refused(run("score", "-i", table, *arguments, cwd=tmp_path), word)
+    assert not (tmp_path / "runs").exists()

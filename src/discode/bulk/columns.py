@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
+from discode.errors import InputError
 from discode.scores import SENTENCE_COLUMNS, Scores
 
 VERSION = 5
@@ -59,7 +62,10 @@ def markdown_table() -> str:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Consecutive rows of one source, with their scores and signatures by every method."""
+    """Rows with their scores and signatures by every method.
+
+    They follow each other in one source from ``start``, unless ``places`` says where each is.
+    """
 
     source: str | None
     start: int  # the number of the first row
@@ -68,6 +74,7 @@ class ScoredRows:
     captions: Sequence[str | None]
     scores: Mapping[str, Scores]
     signatures: Mapping[str, Sequence[str]]  # of each row
+    places: Sequence[tuple[str | None, int]] = ()  # the source of each and its number in it
 
     @classmethod
     def without_images(
@@ -80,6 +87,50 @@ class ScoredRows:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @staticmethod
+    def join(parts: Sequence[ScoredRows], order: Sequence[int]) -> ScoredRows:
+        """Return some rows of several parts; ``order`` has their numbers, part after part."""
+
+        def joined(columns: Iterable[Sequence[Any]]) -> list[Any]:
+            rows = list(chain.from_iterable(columns))
+            return [rows[number] for number in order]
+
+        first, numbers = parts[0], range(sum(map(len, parts)))
+        return ScoredRows(
+            first.source,
+            first.start,
+            joined(part.ids for part in parts),
+            joined(part.images for part in parts),
+            joined(part.captions for part in parts),
+            {
+                name: Scores.join([part.scores[name] for part in parts], numbers)[order]
+                for name in first.scores
+            },
+            {name: joined(part.signatures[name] for part in parts) for name in first.signatures},
+            joined(part.places or part.consecutive for part in parts),
+        )
+
+    @staticmethod
+    def lowest(parts: Sequence[ScoredRows], by: str, top: int | None = None) -> ScoredRows:
+        """Return the rows with the lowest values of the first method, those without one last.
+
+        ``by`` is the score, or what else is known of a reading: raw or smoothing.
+        """
+        values = [
+            getattr(next(iter(part.scores.values())), "value" if by == "score" else by)
+            for part in parts
+        ]
+        if any(value is None for value in values):
+            raise InputError(f"cannot sort by {by}: this method has no such column")
+        return ScoredRows.join(
+            parts, np.argsort(np.concatenate(values), kind="stable")[:top].tolist()
+        )
+
+    @property
+    def consecutive(self) -> list[tuple[str | None, int]]:
+        """Where rows are that follow each other."""
+        return [(self.source, self.start + number) for number in range(len(self))]
 
     def files(self) -> list[str | None]:
         """Return the files that were opened, None where ``images`` name them already."""
@@ -101,10 +152,11 @@ class ScoredRows:
 
     def _of_method(self, name: str) -> dict[str, Sequence[Any]]:
         scores, n = self.scores[name], len(self)
+        places = self.places or self.consecutive
         columns: dict[str, Sequence[Any]] = {
             "id": self.ids,
-            "source": [self.source] * n,
-            "row": range(self.start, self.start + n),
+            "source": [source for source, _ in places],
+            "row": [row for _, row in places],
             "image": self.images,
             "file": self.files(),
             "caption": self.captions,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -141,26 +140,8 @@ class ScoredChunk:
     @staticmethod
     def join(parts: Sequence[ScoredChunk], places: Sequence[int]) -> ScoredChunk:
         """Return parts of a chunk as one; ``places`` are those of their rows, part after part."""
-        order, first = np.argsort(places).tolist(), parts[0].rows
-
-        def joined(columns: Iterable[Sequence[Any]]) -> list[Any]:
-            rows = list(chain.from_iterable(columns))
-            return [rows[place] for place in order]
-
-        rows = replace(
-            first,
-            ids=joined(part.rows.ids for part in parts),
-            images=joined(part.rows.images for part in parts),
-            captions=joined(part.rows.captions for part in parts),
-            scores={
-                name: Scores.join([part.rows.scores[name] for part in parts], places)
-                for name in first.scores
-            },
-            signatures={
-                name: joined(part.rows.signatures[name] for part in parts)
-                for name in first.signatures
-            },
-        )
+        order = np.argsort(places).tolist()
+        rows = replace(ScoredRows.join([part.rows for part in parts], order), places=())
         return replace(parts[0], rows=rows)
 
 

@@ -16,6 +16,7 @@ from discode.backends import KINDS, kind_of
 from discode.backends.recorded import split_recording
 from discode.bulk import RunPlan, Totals, find_inputs, plan_run, score_to_folder
 from discode.bulk.chunks import CHUNK_ROWS, PairChunk
+from discode.bulk.columns import ScoredRows
 from discode.bulk.counting import RowCount, count_rows
 from discode.bulk.folder import store_in
 from discode.bulk.formats import format_of
@@ -35,6 +36,8 @@ ENGINES = {"local": "this process", "ray": "workers of Ray"}
 """What carries out a run into a folder."""
 JSON_ROWS = 64
 """Rows that are judged before --json prints them, unless a batch is larger."""
+SORTS = ("score", "raw", "smoothing")
+"""Columns that rows can be sorted by."""
 CAPS = ("max_requests", "max_cost", "rate", "concurrency")
 """Options of served models that each process counts for itself."""
 MakeJudge = partial[Judge]
@@ -92,6 +95,13 @@ Output = Annotated[
 ]  # fmt: skip
 AsJson = Annotated[bool, _output("--json", help="Print JSON lines, not a table.")]
 Show = Annotated[bool, _output("--show", help="Draw the first distributions.")]
+Sort = Annotated[
+    str | None,
+    _output(help="Sort rows by score, raw or smoothing of the first method, lowest first."),
+]
+Top = Annotated[
+    int | None, _output(min=1, help="Only the N rows with the lowest scores, or values of --sort.")
+]
 Store = Annotated[
     Path | None,
     _output(help="File of readings to keep and to resume from; default: with --output."),
@@ -130,6 +140,8 @@ def score(
     as_json: AsJson = False,
     show: Show = False,
     signature: output.FullSignatures = False,
+    sort: Sort = None,
+    top: Top = None,
     store: Store = None,
     shard: ShareOption = None,
     shard_size: ShardSize = None,
@@ -157,13 +169,18 @@ def score(
     if annotations is not None and not source:
         raise InputError("--annotations requires --input FILES")
     large = LargeRunOptions(shard, shard_size, form, min_score, engine, address, workers)
+    if sort is not None or top is not None:
+        sort = sort or SORTS[0]
+        lookup(dict.fromkeys(SORTS), sort, "--sort")
+        if show or (source and typed is not None and output.is_folder(typed)):
+            raise InputError("--sort and --top cannot be combined with --show or an output folder")
     if typed is None or not (source and output.is_folder(typed)):
         large.refuse("needs" if source else "goes with --input FILES and")
         rows = _read(image, captions, reference, source, images, annotations)
         out = None if typed is None else output.output_file(typed, "scores.jsonl")
         _score_rows(
             make, methods, rows, out, store,
-            as_json=as_json, show=show, full=signature, dry_run=dry_run,
+            as_json=as_json, show=show, full=signature, dry_run=dry_run, sort=sort, top=top,
         )  # fmt: skip
         return
     if as_json or show:
@@ -237,6 +254,8 @@ def _score_rows(
     show: bool,
     full: bool,
     dry_run: bool,
+    sort: str | None,
+    top: int | None,
 ) -> None:
     """Score rows into a file, or on the screen; with ``dry_run`` print what would be sent."""
     if out is not None or show:
@@ -256,7 +275,16 @@ def _score_rows(
     # A chunk holds a batch: a model that takes many pairs at once is asked about as many.
     chunks = rows.read(max(JSON_ROWS if as_json else CHUNK_ROWS, judge.batch_size))
     totals, signatures = score_into(
-        judge, methods, chunks, out, total=rows.total, as_json=as_json, show=show, means=means
+        judge,
+        methods,
+        chunks,
+        out,
+        total=rows.total,
+        as_json=as_json,
+        show=show,
+        means=means,
+        sort=sort,
+        top=top,
     )
     output.report(totals, signatures, judge.store, out, full=full, means=means)
 
@@ -271,10 +299,13 @@ def score_into(
     as_json: bool = False,
     show: bool = False,
     means: dict[str, ClusteredMean] | None = None,
+    sort: str | None = None,
+    top: int | None = None,
 ) -> tuple[Totals, Mapping[str, str]]:
     """Score chunks into a file or onto the screen; return the counts, and signatures by method.
 
-    ``means`` is filled with each method's, over the images that have names.
+    ``means`` is filled with each method's, over the images that have names. Sorted rows are
+    written when all are scored, the ``top`` lowest of them where it is given.
     """
     bar = not (as_json and sys.stdout.isatty())  # which would be drawn between the lines
     with (
@@ -288,10 +319,16 @@ def score_into(
         }
         seen: dict[str, set[str]] = {name: set() for name in judges}
         totals = Totals()
+        unsorted: list[ScoredRows] = []
         for chunk in chunks:
             scored = judge_chunk(judges, chunk, progress=progress, before=before)
             totals += Totals.of(scored.rows)
-            write(scored.rows, scored.before)
+            if sort is None:
+                write(scored.rows, scored.before)
+            else:
+                unsorted.append(scored.rows)
+                if top is not None:
+                    unsorted = [ScoredRows.lowest(unsorted, sort, top)]
             for name, signatures in scored.rows.signatures.items():
                 seen[name].update(signatures)
             if means is not None:
@@ -302,6 +339,8 @@ def score_into(
                     means.setdefault(name, ClusteredMean()).add(scores.value, images)
         if not totals.rows:
             raise InputError("the input holds no pairs")
+        if sort is not None:
+            write(ScoredRows.lowest(unsorted, sort, top), {})
     # Where some pairs had references and some had not, the rows differ: the judge's own then.
     return totals, {
         name: seen[name].pop() if len(seen[name]) == 1 else str(each.signature)
