@@ -1,4 +1,4 @@
-"""Make the tables of README.md, choosing-a-decoder.md and alpha.md, and alpha.md's plot.
+"""Make the tables of choosing-a-decoder.md and alpha.md, and alpha.md's plot.
 
     python docs/make_choice.py DATA [--shift FOLDER]      (after pip install 'discode-eval[dev]')
 
@@ -31,7 +31,7 @@ from discode.paper.digits import above_one_hump
 from discode.scales import FIVE, UNIT
 from discode.stats import KendallPlan
 
-PAGES = [ROOT / "README.md", ROOT / "docs/choosing-a-decoder.md", ROOT / "docs/alpha.md"]
+PAGES = [ROOT / "docs/choosing-a-decoder.md", ROOT / "docs/alpha.md"]
 BLOCK = re.compile(
     r"(?<=<!-- made by docs/make_choice.py: )(?P<name>\w+) -->\n(?P<body>.*?)(?=<!-- end of )", re.S
 )
