@@ -40,9 +40,9 @@ def scores(*arguments: str, PYTHONPATH: str) -> list[dict[str, object]]:
 
 def test_what_is_installed_is_listed_with_its_options(site: str) -> None:
     for command, name, option in (
-        (["methods"], "sharpen", "power"),
+        (["methods", "sharpen"], "sharpen", "power"),
         (["models", "--options"], "blind", "best"),
-        (["bench", "list"], "stars", "least"),
+        (["bench", "list", "stars"], "stars", "least"),
         (["bench", "metrics"], "words", "words in a caption"),
     ):
         done = run(*command, PYTHONPATH=site)

@@ -9,8 +9,10 @@ import pytest
 from discode.benchmarks import BENCHMARKS
 from discode.benchmarks.base import DataFile
 from discode.benchmarks.check import check_data
+from discode.decoders import METHODS
 from discode.errors import InputError
 from discode.files import sha256
+from discode.metrics import METRICS
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.command_line import refused, run
 
@@ -76,14 +78,20 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 
 def test_command_line(tmp_path: Path) -> None:
-    done = run("bench", "list")
-    assert done.returncode == 0
     for name, row in BENCHMARKS.items():
-        assert name in done.stdout
+        done = run("bench", "list", name)
+        assert done.returncode == 0
+        assert row.title in done.stdout
         assert row.citation in done.stdout
         for option in row.options:
             assert option.name in done.stdout
             assert option.allowed_text.split(", ")[-1].split()[0] in done.stdout
+    for command, names in (
+        (("bench", "list"), BENCHMARKS), (("bench", "metrics"), METRICS), (("methods",), METHODS)
+    ):  # fmt: skip
+        _, *lines = run(*command, COLUMNS="80").stdout.splitlines()
+        assert {line.split()[0] for line in lines[: len(names)]} == {*names}, "a line per row"
+        refused(run(*command, "no-such"), "unknown", "no-such")
     done = run("bench", "check", "--data", tmp_path)
     assert done.returncode == 0
     assert done.stdout.count("missing") >= 6

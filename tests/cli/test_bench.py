@@ -333,12 +333,12 @@ def test_tables_of_the_paper() -> None:
     refused(run("bench", "published", "foil", "--format", "html"), "text, markdown, latex, csv")
 
 
-def test_composite_is_made_from_what_fetch_help_names(tmp_path: Path) -> None:
-    told = run("bench", "fetch-help", "composite").stdout
+def test_composite_is_made_from_what_its_description_names(tmp_path: Path) -> None:
+    told = run("bench", "list", "composite").stdout
     assert "Yebin46/FLEUR" in told
     assert "Silviase/VisCE2" in told
     assert "discode bench join-composite annotations/composite.json result.parquet" in told
-    refused(run("bench", "fetch-help", "composit"), "unknown benchmark", "'composite'")
+    refused(run("bench", "list", "composit"), "unknown benchmark", "'composite'")
     mini.write(tmp_path / "rows.json", mini.FLEUR_COMPOSITE)
     own = mini.COMPOSITE["flickr8k"][0]["references"]
     table = tmp_path / "references.jsonl"

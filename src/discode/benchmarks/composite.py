@@ -134,10 +134,10 @@ def join_composite(rows: Path, references: Path) -> str:
 ROW = BenchmarkRow(
     "composite",
     "Composite",
-    "11,985 captions of Flickr8k, Flickr30k and COCO, correctness 1-5; τ",
+    "11,985 captions, rated 1-5 for correctness; τ",
     load_composite,
     source="github.com/Yebin46/FLEUR (annotations/composite.json), joined with references from "
-    "github.com/Silviase/VisCE2; discode bench fetch-help composite says how",
+    "github.com/Silviase/VisCE2; discode bench list composite says how",
     help="""\
 First published at imagesdg.wordpress.com/image-to-scene-description-graph. Two repositories have
 what is read here; fetch one file from each:

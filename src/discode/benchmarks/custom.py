@@ -226,7 +226,7 @@ def _references(rows: _Entries) -> list[tuple[str, ...]]:
 ROW = BenchmarkRow(
     "custom",
     "custom",
-    "your own ratings or preferences; docs/adding-a-benchmark.md has the format",
+    "your own ratings or choices; see docs/adding-a-benchmark.md",
     load_custom,
     source="you",
     licence="yours",

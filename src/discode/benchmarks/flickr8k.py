@@ -250,7 +250,7 @@ CF = replace(
     EXPERT,
     name="flickr8k-cf",
     title="Flickr8k-CF",
-    about="47,830 captions, the share of crowd workers who said yes; τ",
+    about="47,830 captions, share of crowd workers who said yes; τ",
     load=load_cf,
     forms=(("CrowdFlowerAnnotations.txt", "Flickr8k.token.txt"), ("crowdflower_flickr8k.json",)),
     files={

@@ -144,7 +144,7 @@ def _number(entry: Entry, name: str) -> int:
 ROW = BenchmarkRow(
     "foil",
     "FOIL",
-    "a COCO caption against the same with one wrong noun; accuracy",
+    "a COCO caption or the same with one wrong noun; accuracy",
     load_foil,
     source="foilunitn.github.io (foilv1.0_test_2017.json), or github.com/Heidelberg-NLP/VALSE "
     "(foil-it.json, 1,000 of them); references: COCO's captions_val2014.json",

@@ -46,7 +46,7 @@ def load_mceval(folder: Path, options: Mapping[str, Any]) -> Benchmark:
 ROW = BenchmarkRow(
     "mceval",
     "MCEval",
-    "6,000 choices between two captions in six visual domains; accuracy by domain",
+    "6,000 choices between two captions in six domains; accuracy",
     load_mceval,
     source="the authors of DISCODE (no public copy is known); or your own in the same format",
     licence="unknown; images: DomainNet and InfographicVQA, research only",

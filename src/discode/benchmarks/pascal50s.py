@@ -177,7 +177,7 @@ _MATLAB = "github.com/vrama91/cider-matlab"
 ROW = BenchmarkRow(
     "pascal50s",
     "Pascal-50S",
-    "4,000 choices between two captions, human and machine; accuracy by category",
+    "4,000 choices between two captions; accuracy by category",
     load_pascal50s,
     source="github.com/Yebin46/FLEUR (annotations/pascal_50s.json) and github.com/vrama91/"
     "cider-matlab (*.mat); images: Pascal VOC",

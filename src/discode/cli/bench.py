@@ -23,7 +23,6 @@ from discode.benchmarks import (
     BENCHMARKS,
     LIMIT,
     Benchmark,
-    BenchmarkRow,
     find_benchmark,
     find_folder,
     load_benchmark,
@@ -34,10 +33,11 @@ from discode.bulk.counting import RowCount
 from discode.cli import output
 from discode.cli.dry_run import check_served, print_estimate
 from discode.cli.explain import MethodName, StoreFile, Threshold
-from discode.cli.lists import print_options
+from discode.cli.lists import print_list, print_one
 from discode.cli.model_options import Model, with_model_options
 from discode.cli.output import echo, stdout, store_beside, table_of
 from discode.cli.score import DryRun, PromptName, ScaleName
+from discode.decoders import METHODS, options_of
 from discode.errors import InputError, StoppedError, count_of, lookup
 from discode.explain import THRESHOLD
 from discode.explain.effects import pairs_to_explain
@@ -92,30 +92,29 @@ app = typer.Typer(help="Benchmarks with human judgments.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_() -> None:
-    """List the benchmarks, the options of their protocols, and what to fetch."""
-    table = table_of("benchmark", "what it is")
-    for name, row in BENCHMARKS.discover().items():
-        table.add_row(name, escape(row.about))
-    stdout.print(table)
-    stdout.print("\nOptions follow a colon: -b foil:references=1,pairs=valid", highlight=False)
-    print_options(
-        {name: row.options for name, row in BENCHMARKS.items()} | {"every benchmark": (LIMIT,)}
-    )
-    for name, row in BENCHMARKS.items():
-        stdout.print(f"\n{name}", style="bold", highlight=False)
-        echo("\n".join(f"  {line}" for line in _facts(row)))
-
-
-def _facts(row: BenchmarkRow) -> list[str]:
-    """Return where a benchmark comes from, and which files it has."""
+def list_(
+    name: Annotated[str | None, typer.Argument(help="Benchmark to describe; default: all.")] = None,
+) -> None:
+    """List the benchmarks, or describe one: its options, its files and where to get them."""
+    if name is None:
+        more = "discode bench list NAME prints options, files and where to get them"
+        about = {name: row.about for name, row in BENCHMARKS.discover().items()}
+        print_list("benchmark", about, more)
+        return
+    row = lookup(BENCHMARKS, name, "benchmark")
     optional = f"; optional {', '.join(row.optional)}" if row.optional else ""
-    return [
+    lines = [
+        f"{row.title}: {row.about}",
         f"files: {'; or '.join(' and '.join(form) for form in row.forms)}{optional}",
         f"source: {row.source}",
         f"licence: {row.licence}",
         f"cite: {row.citation}",
     ]
+    if row.folders:
+        lines.append(f"folder: --data, or in it {' or '.join(row.folders)}")
+        places = ", ".join(place or "the folder itself" for place in row.image_folders)
+        lines.append(f"images: in {places}")
+    print_one(name, [*lines, *(["", row.help] if row.help else [])], (*row.options, LIMIT))
 
 
 @app.command()
@@ -133,17 +132,20 @@ def check(
 
 
 @app.command()
-def metrics() -> None:
-    """List the metrics of discode bench run, and the options that follow a colon."""
-    table = table_of("metric", "needs", "what it is")
-    for name, row in METRICS.discover().items():
-        table.add_row(name, ", ".join(sorted(row.needs)), escape(row.about))
-    table.add_row("scorefile:PATH", "", "any metric's scores, from a file; NAME=scorefile:PATH")
-    stdout.print(table)
-    example = "-m clip-s:model=ORG/NAME -m mine=discode:sigma2=0.05"
-    stdout.print(f"\nOptions follow a colon: {example}", highlight=False)
-    print_options({name: row.options for name, row in METRICS.items()})
-    stdout.print("\nJudges have the options that discode methods lists.", highlight=False)
+def metrics(
+    name: Annotated[str | None, typer.Argument(help="Metric to describe; default: all.")] = None,
+) -> None:
+    """List the metrics of discode bench run, or describe one with its options."""
+    if name is None:
+        about = {name: row.about for name, row in METRICS.discover().items()}
+        about["scorefile:PATH"] = "any metric's scores, from a file; NAME=scorefile:PATH"
+        more = "discode bench metrics NAME prints what a metric needs, and its options"
+        print_list("metric", about, more)
+        return
+    row = lookup(METRICS, name, "metric")
+    judge = METHODS.get(name.removeprefix("ref-"))
+    options = row.options if judge is None else options_of(judge.make)
+    print_one(name, [f"{name}: {row.about}", f"needs: {', '.join(sorted(row.needs))}"], options)
 
 
 @app.command()
@@ -510,20 +512,6 @@ def published(
     stdout.print(listed)
 
 
-@app.command("fetch-help")
-def fetch_help(benchmark: Annotated[str, typer.Argument(help=_NAMES)]) -> None:
-    """Say where a benchmark's files are and where to put them; nothing is downloaded."""
-    row = lookup(BENCHMARKS, benchmark, "benchmark")
-    lines = [f"{row.title}: {row.about}", *_facts(row)]
-    if row.folders:
-        lines.append(f"folder: --data itself, or below it {' or '.join(row.folders)}")
-        places = ", ".join(place or "the folder itself" for place in row.image_folders)
-        lines.append(f"images, sought from there: {places}")
-    echo("\n".join([*lines, *(["", row.help] if row.help else [])]))
-    if row.files:
-        stdout.print("\ndiscode bench check --data FOLDER says whether they are complete.")
-
-
 @app.command("join-composite")
 def join_composite_(
     rows: Annotated[Path, typer.Argument(help="FLEUR's annotations/composite.json.")],
@@ -535,7 +523,7 @@ def join_composite_(
         ),
     ],
 ) -> None:
-    """Make Composite's file from its public sources; see discode bench fetch-help composite."""
+    """Make Composite's file from its public sources; see discode bench list composite."""
     out = output.output_file(typed, "composite.json")
     text = join_composite(rows, references)
     with replacing(out) as temp:

@@ -1,8 +1,8 @@
-"""discode methods, scales, models: list what can be chosen."""
+"""discode methods, scales, models: list what can be chosen, or describe one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -12,14 +12,29 @@ from rich.markup import escape
 from discode.backends import KINDS, kind_of
 from discode.backends.local.catalog import CATALOG
 from discode.cli.model_options import BaseUrl, ModelOption, model_options
-from discode.cli.output import bars, format_score, note, stdout, table_of
+from discode.cli.output import bars, echo, format_score, note, stdout, table_of
 from discode.decoders import METHODS, options_of
-from discode.errors import InputError
+from discode.errors import InputError, lookup
 from discode.images import demo_path
 from discode.judge import load
 from discode.options import Option, option_text, options_text
 from discode.pairs import make_pairs
 from discode.scales import SCALES
+
+
+def print_list(kind: str, about: Mapping[str, str], more: str) -> None:
+    """Print one line per name, and which command prints the rest."""
+    table = table_of(kind, "what it is")
+    for name, text in about.items():
+        table.add_row(name, escape(text))
+    stdout.print(table)
+    stdout.print(f"\n{more}", highlight=False, soft_wrap=True)
+
+
+def print_one(name: str, lines: Sequence[str], options: tuple[Option, ...]) -> None:
+    """Print what is known of a name, and the options that may follow it."""
+    echo("\n".join(lines))
+    print_options({f"{name}, after a colon ({name}:KEY=VALUE,...)": options})
 
 
 def print_options(declared: Mapping[str, tuple[Option, ...]]) -> None:
@@ -38,15 +53,17 @@ def print_options(declared: Mapping[str, tuple[Option, ...]]) -> None:
         stdout.print(table)
 
 
-def methods() -> None:
-    """List the decoders, and the options that a method takes after a colon."""
-    table = table_of("method", "what it is", "options it sets")
-    for name, method in METHODS.discover().items():
-        options_set = options_text(method.options).replace(",", ", ")  # lines break at blanks
-        table.add_row(name, escape(method.about), escape(options_set))
-    stdout.print(table)
-    stdout.print("\nOptions follow a colon: -m discode:tau=alpha,sigma2=1", highlight=False)
-    print_options({name: options_of(method.make) for name, method in METHODS.items()})
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Method to describe; default: all.")] = None,
+) -> None:
+    """List the decoders, or describe one with its options."""
+    if name is None:
+        about = {name: method.about for name, method in METHODS.discover().items()}
+        print_list("method", about, "default: discode; discode methods NAME prints its options")
+        return
+    method = lookup(METHODS, name, "method")
+    lines = [f"options it sets: {options_text(method.options)}"] if method.options else []
+    print_one(name, [f"{name}: {method.about}", *lines], options_of(method.make))
 
 
 def scales() -> None:

@@ -51,13 +51,11 @@ _PRINTED = {"tau": "alpha", "alpha_clip": None, "stem": "printed"}
 _METHODS = {
     "raw": Method("the likeliest answer, as greedy decoding prints it", Raw, {}),
     "smoothing": Method("expectation over the answers, renormalised", Smoothing, {}),
-    "fleur": Method("FLEUR: full-vocabulary smoothing, its rule for 1.0 (unit)", Fleur, {}),
-    "discode": Method(
-        "the default: the paper's energy at temperature one, p ∝ L·q^(1-α)", Discode, {}
-    ),
-    "paper": Method("the printed formula, temperature α; scores in exact order", Discode, _PRINTED),
+    "fleur": Method("smoothing over the full vocabulary, FLEUR's rule for 1.0", Fleur, {}),
+    "discode": Method("the paper's energy at temperature 1, p ∝ L·q^(1-α)", Discode, {}),
+    "paper": Method("the printed formula, temperature α; exactly ordered", Discode, _PRINTED),
     "paper-adam": Method(
-        "the printed loss, ten Adam steps from the model's head (hidden states)",
+        "the printed loss by ten Adam steps on hidden states",
         Discode,
         _PRINTED | {"solver": "adam"},
     ),
@@ -65,12 +63,12 @@ _METHODS = {
         "the printed formula with α on the 0-1 scale", Discode, _PRINTED | {"alpha_scale": "unit"}
     ),
     "no-cross-entropy": Method(
-        "ablation: as printed, without H(p, L); captions with one raw answer tie",
+        "ablation: no H(p, L); captions with one raw answer tie",
         Discode,
         _PRINTED | {"cross_entropy": False},
     ),
     "no-divergence": Method(
-        "ablation: as printed, without D: the raw answer, ties and all",
+        "ablation: no divergence D, which leaves the raw answer",
         Discode,
         {"divergence": "none", "stem": "printed"},
     ),

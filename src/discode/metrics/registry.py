@@ -280,7 +280,7 @@ _ROWS = [
     *(
         MetricRow(
             f"{prefix}{method}",
-            f"judge{' with references' if prefix else ''}: {METHODS[method].about}",
+            f"judge: {METHODS[method].about}" if not prefix else f"{method} with references",
             _BOTH if prefix else _IMAGE,
             MetricFactory.make,
         )
