@@ -15,7 +15,7 @@ from discode.bench.runlog import RunLog
 from discode.cli.lists import TEST_CAPTION
 from discode.judge import load
 from tests.helpers import mini_benchmarks as mini
-from tests.helpers.chat_servers import Body, Server, rater, serving
+from tests.helpers.chat_servers import Body, Server, caption, rater, serving
 from tests.helpers.command_line import CAT, refused, run
 
 
@@ -70,6 +70,34 @@ def test_several_servers_and_both_stems(server: Server, tmp_path: Path) -> None:
     refused(run(*command, *options, "--base-url", server.url), server.url)
 
 
+def test_a_run_says_what_it_cost_and_how_many_may_fail(server: Server, tmp_path: Path) -> None:
+    """Also without a terminal: requests, retries by status, tokens, money, speed."""
+
+    def before(body: Body, times: int) -> Any:
+        number = int(caption(body)[8:] or -1)
+        if number in (1, 2, 3) and times == 1:
+            return (500 if number == 3 else 429), {}, {"error": {"message": "later"}}
+        return (400, {}, {"error": {"message": "no"}}) if number == 4 else None
+
+    server.before = before
+    table = tmp_path / "pairs.csv"
+    table.write_text("image,caption\n" + "".join(f"{CAT},caption {n}\n" for n in range(20)))
+    judge = ("--model", "endpoint:tiny", "--base-url", server.url, "-M", "pause=0.01")
+    command = ("score", "-i", table, *judge, "-M", "prices=2.5,10")
+    done = run(*command, "-o", tmp_path / "a/", "--max-failed", "5%")
+    assert done.returncode == 0, done
+    line = done.stderr.splitlines()[-1]
+    for part in ("20 pairs", "pairs/s", f"{sum(server.paths.values())} requests", "2 x 429",
+                 "1 x 500", "tokens read", "cost "):  # fmt: skip
+        assert part in line, line
+    again = ("score", "-i", table, *judge, "--store", tmp_path / "a/_readings.db")
+    for given, code in ((), 1), (("--max-failed", "0"), 1), (("--max-failed", "4.9%"), 1):
+        assert run(*again, "-o", tmp_path / "b.csv", *given).returncode == code
+    assert run(*again, "-o", tmp_path / "b.csv", "--max-failed", "1").returncode == 0
+    for odd in ("-1", "101%", "many", "0.5", "nan%"):
+        refused(run(*again, "-o", tmp_path / "b.csv", "--max-failed", odd), "--max-failed", odd)
+
+
 def at_most_five(body: Body, times: int) -> Any:
     few = body["top_logprobs"] <= 5
     return None if few else (400, {}, {"error": {"message": "at most 5 top_logprobs"}})
@@ -108,7 +136,7 @@ def test_a_cap_below_the_first_trial(verb: str, server: Server, tmp_path: Path) 
     judge = ("--model", "endpoint:tiny", "-M", f"base_url={server.url}", "-M", "max_requests=1")
     done = run(*command, *judge)  # /tokenize takes it
     assert done.returncode == 1, done
-    assert "max_requests=1 is reached" in done.stderr.splitlines()[-1]
+    assert "max_requests=1 is reached" in done.stderr
 
 
 def test_a_cap_leaves_shards_unfinished(server: Server, tmp_path: Path) -> None:

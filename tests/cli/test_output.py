@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from discode.cli.output import is_folder, output_file, output_folder
+from discode.cli.output import MaxFailed, ProgressLog, is_folder, output_file, output_folder
 from discode.errors import InputError
 from discode.images import demo_path
 from tests.helpers import mini_benchmarks as mini
@@ -79,3 +79,21 @@ def test_every_verb_has_the_rule(tmp_path: Path) -> None:
     refused(compared, "rouge-l")  # it is read, and one metric is not two
     for verb in (("probe", *data), ("paper", *data), ("choose", *data)):
         refused(call(*verb, "-o", tmp_path / "card.md"), "folder", tmp_path / "card.md")
+
+
+def test_a_long_run_says_how_fast_it_was() -> None:
+    log = ProgressLog(None)
+    assert log.summary(0.0) is None
+    log.advance(1000, 0.0)  # of an earlier run
+    log.advance(60, 20.0)
+    assert log.summary(20.0) is None
+    assert log.summary(40.0) == "60 pairs in 40 s, 1.5 pairs/s"
+
+
+@pytest.mark.parametrize(
+    ("typed", "failed", "items", "allowed"),
+    [(None, 0, 9, True), (None, 1, 9, False), ("29%", 29, 100, True), ("29%", 30, 100, False),
+     ("3", 3, 9, True), ("3", 4, 999, False)],
+)  # fmt: skip
+def test_max_failed(typed: str | None, failed: int, items: int, allowed: bool) -> None:
+    assert MaxFailed.parse(typed).allows(failed, items) == allowed

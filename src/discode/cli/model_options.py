@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from discode.errors import InputError
+from discode.backends.served.throttle import collect_throttles
+from discode.cli.output import note
+from discode.errors import DiscodeError, InputError
 from discode.options import parse_options
 
 PANEL = "Judge"
@@ -55,12 +57,24 @@ _FLAGS = {"threads": Threads, "device": Device, "dtype": Dtype, "base_url": Base
 
 
 def with_model_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb the options that models share, joined in its argument ``options``."""
+    """Give a verb the options that models share, joined in its argument ``options``.
+
+    What was sent to servers, and what that cost, is printed when the verb ends.
+    """
 
     @functools.wraps(verb)
     def joined(model_option: list[str] | None, **typed: Any) -> None:
         flags = {name: typed.pop(name) for name in _FLAGS}
-        verb(**typed, options=model_options(model_option, **flags))
+        with collect_throttles() as throttles:
+            try:
+                verb(**typed, options=model_options(model_option, **flags))
+            except DiscodeError:  # whose message is the only line
+                throttles.clear()
+                raise
+            finally:
+                for throttle in throttles:
+                    if throttle.sent:
+                        note(throttle.usage(), "dim")
 
     own = inspect.signature(verb, eval_str=True).parameters
     parameters = [each for each in own.values() if each.name != "options"]

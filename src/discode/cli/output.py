@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -135,13 +136,15 @@ def row_progress(total: RowCount | None, *, bar: bool = True) -> Iterator[Callab
     def advance(done: int) -> None:
         drawn.start()  # only now: a model that is loaded first may draw bars of its own
         drawn.advance(task, done)
-        if drawn.disable and (line := log.advance(done, time.monotonic())):
+        if (line := log.advance(done, time.monotonic())) and drawn.disable:
             note(f"{time.strftime('%H:%M:%S')} {line}", "dim")
 
     try:
         yield advance
     finally:
         drawn.stop()
+        if line := log.summary(time.monotonic()):
+            note(line, "dim")
 
 
 class ProgressLog:
@@ -157,12 +160,14 @@ class ProgressLog:
         # When a line was written, and how many pairs were done then. The first pairs may be those
         # of an earlier run, so the speed is counted from there.
         self._lines: deque[tuple[float, int]] = deque(maxlen=RATE_LINES)
+        self._first: tuple[float, int] | None = None
 
     def advance(self, done: int, now: float) -> str | None:
         """Count pairs that are done; return a line where one is due."""
         self._done += done
-        if not self._lines:
-            self._lines.append((now, self._done))
+        if self._first is None:
+            self._first = (now, self._done)
+            self._lines.append(self._first)
         if now - self._lines[-1][0] < LOG_SECONDS:
             return None
         then, before = self._lines[0]
@@ -176,6 +181,14 @@ class ProgressLog:
             left = (self._total.rows - self._done) / rate if rate else None
         line += f", {rate:.1f} pairs/s"
         return line if left is None else f"{line}, about {format_duration(left)} left"
+
+    def summary(self, now: float) -> str | None:
+        """Return the number of pairs and the speed of the whole run; None if it was short."""
+        then, before = self._first or (now, 0)
+        if now - then < LOG_SECONDS:
+            return None
+        pairs, seconds = self._done - before, now - then
+        return f"{pairs:,} pairs in {format_duration(seconds)}, {pairs / seconds:.1f} pairs/s"
 
 
 def format_duration(seconds: float) -> str:
@@ -508,6 +521,35 @@ def draw_charts(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
             stdout.print()
 
 
+@dataclass(frozen=True)
+class MaxFailed:
+    """The most items that may fail for exit code 0: a number of them, or a share.
+
+    >>> MaxFailed.parse("5%").allows(5, 100), MaxFailed.parse("5").allows(6, 100)
+    (True, False)
+    """
+
+    typed: str = "0"
+    count: int = 0
+    percent: float = 0.0
+
+    @classmethod
+    def parse(cls, typed: str | None) -> MaxFailed:
+        """Read a count, or a share such as "5%"; raise for anything else."""
+        if typed is None:
+            return cls()
+        with suppress(ValueError):
+            if not typed.endswith("%") and (count := int(typed)) >= 0:
+                return cls(typed, count)
+            if typed.endswith("%") and 0 <= (percent := float(typed[:-1])) <= 100:
+                return cls(typed, percent=percent)
+        raise InputError(f"--max-failed {typed} is not allowed; give a count or a share, as 5%")
+
+    def allows(self, failed: int, items: int) -> bool:
+        """Return whether no more than these failed."""
+        return failed <= self.count or 100 * failed <= self.percent * items
+
+
 def report(
     totals: Totals,
     signatures: Mapping[str, str],
@@ -518,8 +560,9 @@ def report(
     full: bool = False,
     means: Mapping[str, ClusteredMean] | None = None,
     reasons: str = "--output or --json",
+    max_failed: MaxFailed = MaxFailed(),
 ) -> None:
-    """Print on standard error what became of a run; exit with 1 if anything failed.
+    """Print on standard error what became of a run; exit with 1 if more failed than may.
 
     ``means`` have the intervals of methods. With ``full`` signatures are printed in full.
     ``reasons`` is where all reasons are, where there are too many to print.
@@ -552,8 +595,10 @@ def report(
             below = totals.rows - totals.failed - totals.passed
             passed = f"{totals.passed} pass {min_score}, {below} do not, {totals.failed} failed"
             note(f"{passed}; what passes is in {out / 'passed'}")
-    if totals.failed:
+    if not max_failed.allows(totals.failed, totals.rows):
         raise typer.Exit(1)
+    if totals.failed:
+        note(f"{totals.failed} of {items} failed, within --max-failed {max_failed.typed}")
 
 
 def _interval(mean: ClusteredMean) -> str:

@@ -116,6 +116,13 @@ Format = Annotated[
 MinScore = Annotated[
     float | None, _large(help="Threshold; samples that reach it are written to OUTPUT/passed.")
 ]
+MaxFailed = Annotated[
+    str | None,
+    _large(
+        metavar="N|N%",
+        help="Exit with 0 if no more items than this failed: a count or a share.  [default: 0]",
+    ),
+]
 Engine = Annotated[str | None, _large(help="local or ray.")]
 Address = Annotated[str | None, _large(help='Address of the Ray cluster ("auto" to detect).')]
 Workers = Annotated[int | None, _large(help="Models at once, with Ray.")]
@@ -147,6 +154,7 @@ def score(
     shard_size: ShardSize = None,
     form: Format = None,
     min_score: MinScore = None,
+    max_failed: MaxFailed = None,
     engine: Engine = None,
     address: Address = None,
     workers: Workers = None,
@@ -156,6 +164,7 @@ def score(
     """Score an image with captions, or files of pairs."""
     if dry_run:
         check_served(model)
+    most = output.MaxFailed.parse(max_failed)
     methods = {name: get_decoder(name) for name in method or SIDE_BY_SIDE[-1:]}
     # A model is opened for the decoder that needs the most of it.
     demanding = max(methods.values(), key=lambda decoder: len(decoder.requires))
@@ -181,12 +190,13 @@ def score(
         _score_rows(
             make, methods, rows, out, store,
             as_json=as_json, show=show, full=signature, dry_run=dry_run, sort=sort, top=top,
+            max_failed=most,
         )  # fmt: skip
         return
     if as_json or show:
         raise InputError(f"--output {typed} is a folder; --json and --show require a file")
     plan = large.plan(source, typed, images, annotations, methods)
-    _score_folder(make, large, plan, store, full=signature, dry_run=dry_run)
+    _score_folder(make, large, plan, store, full=signature, dry_run=dry_run, max_failed=most)
 
 
 def check_input(
@@ -256,6 +266,7 @@ def _score_rows(
     dry_run: bool,
     sort: str | None,
     top: int | None,
+    max_failed: output.MaxFailed,
 ) -> None:
     """Score rows into a file, or on the screen; with ``dry_run`` print what would be sent."""
     if out is not None or show:
@@ -286,7 +297,9 @@ def _score_rows(
         sort=sort,
         top=top,
     )
-    output.report(totals, signatures, judge.store, out, full=full, means=means)
+    output.report(
+        totals, signatures, judge.store, out, full=full, means=means, max_failed=max_failed
+    )
 
 
 def score_into(
@@ -393,6 +406,7 @@ def _score_folder(
     *,
     full: bool,
     dry_run: bool,
+    max_failed: output.MaxFailed,
 ) -> None:
     """Carry out a run into a folder, or print what it would send."""
     own_store = store_in(plan.folder, plan.share)
@@ -420,8 +434,9 @@ def _score_folder(
         output.note(f"stopped: {error.reason}; {resume}", "red")
         raise typer.Exit(1) from None
     output.report(
-        totals, read_signatures(plan.folder), readings, plan.folder, plan.min_score, full=full
-    )
+        totals, read_signatures(plan.folder), readings, plan.folder, plan.min_score, full=full,
+        max_failed=max_failed,
+    )  # fmt: skip
 
 
 def _over_ray(

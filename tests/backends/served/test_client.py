@@ -240,6 +240,7 @@ def test_timeout_bounds_the_whole(
         with pytest.raises(BackendError, match="gave no answer in"):
             chat([], max_tokens=1)
     assert not to_the_end
+    assert chat.throttle._refused == 0  # a slow answer does not lower the limit
     server.post = lambda handler, body: completion()
     assert chat([], max_tokens=1).text == "0.7"  # the same client, another connection
 

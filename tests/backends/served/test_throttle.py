@@ -23,22 +23,50 @@ def test_it_finds_the_limit_of_a_server() -> None:
             await throttle.acquire()
             await throttle.acquire()
         assert throttle.limit == 44
-        for _ in range(12):  # 44 in flight, 12 refused: the server holds 32
+        for _ in range(24):  # 44 in flight, 24 refused: the server holds 20
             throttle.release("refused", wait=1.0)
-        assert throttle.limit == 32
+        assert throttle.limit == 20
+        now[0] = 1.1
         for _ in range(100):
             throttle.release("done")
             await throttle.acquire()
-        assert throttle.limit == 32
+        assert throttle.limit == 20
         now[0] = 60.0  # much later one more is tried
         throttle.release("done")
-        assert throttle.limit == 33
+        assert throttle.limit == 21
         throttle.stop("enough")
         with pytest.raises(StoppedError, match="not asked: enough") as stopped:
             await throttle.acquire()
         assert pickle.loads(pickle.dumps(stopped.value)).reason == "enough"  # from a worker of Ray
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("outcome", "every"), [("failed", 2), ("refused", 6)])
+def test_failures_and_refusals_at_random_do_not_lower_the_limit(outcome: str, every: int) -> None:
+    async def run() -> None:
+        throttle = RequestThrottle(concurrency=64, clock=lambda: 0.0)
+        for number in range(2000):
+            while throttle._in_flight < throttle.limit:
+                await throttle.acquire()
+            throttle.release("done" if number % every else outcome)
+        assert throttle.limit == 64
+
+    asyncio.run(run())
+
+
+def test_a_small_limit_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        throttle = RequestThrottle(concurrency=64, clock=lambda: 0.0)
+        for _ in range(8):
+            await throttle.acquire()
+        for _ in range(8):
+            throttle.release("refused")
+        assert throttle.limit <= 4
+        assert f"{throttle.limit} of at most 64" in throttle.usage()
+
+    asyncio.run(run())
+    assert len(caplog.records) == 1
 
 
 def test_those_who_wait_are_let_through_in_turn_and_may_be_cancelled() -> None:

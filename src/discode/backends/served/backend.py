@@ -239,6 +239,7 @@ class Served(Backend):
                 left -= len(block)
                 rows = [row for request, _ in block for row in request.rows]
                 readings = Readings.concat(scale, [reading for _, reading in block])
+                throttle.pairs += len(rows)
                 owners = [n for n, (request, _) in enumerate(block) for _ in request.rows]
                 yield rows, readings if len(rows) == len(block) else readings.take(owners)
         finally:

@@ -53,6 +53,8 @@ _MISTAKES = {
     403: "the key may not do this",
     404: "there is no such model or address",
 }
+_REASONS = {"silent": "timeout", "dropped": "dropped connection", "gone": "no connection"}
+"""Kinds of failure without a status, as they are counted."""
 _MAX_WAIT = 120.0  # seconds that a server may ask to wait
 _LONGEST_WAIT = 86_400.0  # seconds that an option may ask for: a day
 _SILENT_WAIT = 5.0  # seconds to wait without a word
@@ -139,12 +141,14 @@ class RequestOptions(Configurable):
 class _TryAgain(Exception):
     """A request failed and may succeed later, after ``wait`` seconds if the server is busy.
 
-    The server is "busy", "failed", "dropped" the connection, is "silent" or "gone".
+    The server is "busy", "failed", "dropped" the connection, is "silent" or "gone"; a busy or
+    failed one answered with a ``status``.
     """
 
     why: str
     kind: str
     wait: float = 0.0
+    status: int = 0
 
 
 @with_options_documented
@@ -231,10 +235,12 @@ class ChatClient(RequestOptions):
                 return await self._try_once(sent, wait, begun)
             except _TryAgain as failure:
                 why, kind, wait = failure.why, failure.kind, max(wait, failure.wait)
+                reason = str(failure.status) if failure.status else _REASONS[kind]
                 if kind in final:
                     lost = kind in ("silent", "gone")
                     raise (UnreachableError if lost else BackendError)(why) from None
             if number + 1 < self.tries:
+                self.throttle.retries[reason] += 1
                 if wait > _SILENT_WAIT and not self._connections.announced:
                     self._connections.announced = True  # once, until it answers again
                     LOG.warning(
@@ -276,8 +282,10 @@ class ChatClient(RequestOptions):
                 raise self._failure(status, headers, data)
             outcome = "done"
             answer = _answer(data, self._key(), begun)
-            if self.prices and answer.usage:
-                cost = self.prices.cost(*answer.usage)
+            if answer.usage:
+                self.throttle.read += answer.usage[0]
+                self.throttle.written += answer.usage[1]
+                cost = self.prices.cost(*answer.usage) if self.prices else 0.0
             return answer
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             cost = 0.0
@@ -286,7 +294,6 @@ class ChatClient(RequestOptions):
                 raise UnreachableError(f"{why}; is a server running there?") from None
             raise _TryAgain(why, "gone") from None
         except httpx.TimeoutException:
-            outcome = "refused"
             why = f"{self.url} gave no answer in {self.timeout:g} s"
             raise _TryAgain(why, "silent") from None
         except httpx.HTTPError as error:
@@ -307,10 +314,11 @@ class ChatClient(RequestOptions):
         if status in (400, 422):
             return RejectedError(why, complaint)
         if status not in _BUSY:
-            return _TryAgain(why, "failed") if status in _TRANSIENT else BackendError(why)
+            again = _TryAgain(why, "failed", status=status)
+            return again if status in _TRANSIENT else BackendError(why)
         seconds = _retry_after(headers)
         if seconds <= _MAX_WAIT:
-            return _TryAgain(why, "busy", seconds)
+            return _TryAgain(why, "busy", seconds, status)
         why = f"{why} (it asks to wait {seconds:.0f} s)"
         self.throttle.stop(why, seconds)
         return BackendError(why)

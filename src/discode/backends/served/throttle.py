@@ -1,26 +1,48 @@
 """How many requests may be in flight, how fast they may follow, and what they may cost in all.
 
 The server's own limit is found by trying: the number of requests in flight starts low and grows
-while answers come. When the server refuses one (429, 503), whatever is still in flight is what it
-can take. After that, only one request more is tried now and then. Where it refuses everything, all
-requests wait as long as it asks for.
+while answers come. When the server refuses many (429, 503), what is still in flight is what it can
+take, and at least half of the limit. After that, only one request more is tried now and then. Where
+it refuses everything, all requests wait as long as it asks for. Requests that fail otherwise (500,
+no answer in time) do not change the limit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import os
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from discode.errors import StoppedError
+from discode.errors import StoppedError, count_of
+
+LOG = logging.getLogger("discode")
 
 INITIAL_LIMIT = 8
 """Requests in flight at the beginning."""
+TOLERATED = 0.3
+"""Share of refusals among recent requests up to which the limit stays."""
+_RECENT = 64  # requests over which that share is taken, weighted by age
+SMALL = 4
+"""A limit of ``concurrency`` divided by this is reported, once."""
 _SOONEST, _LATEST = 1.0, 30.0  # seconds from one trial of a higher limit to the next
+_collecting: list[list[RequestThrottle]] = []
+
+
+@contextlib.contextmanager
+def collect_throttles() -> Iterator[list[RequestThrottle]]:
+    """Yield a list of the throttles that are made until the context ends."""
+    made: list[RequestThrottle] = []
+    _collecting.append(made)
+    try:
+        yield made
+    finally:
+        _collecting.remove(made)
 
 
 @dataclass
@@ -53,16 +75,26 @@ class RequestThrottle:
     limit: int = field(default=INITIAL_LIMIT, init=False)
     sent: int = field(default=0, init=False)
     spent: float = field(default=0.0, init=False)
+    pairs: int = field(default=0, init=False)
+    """Pairs that were asked about."""
+    read: int = field(default=0, init=False)
+    written: int = field(default=0, init=False)
+    """Tokens, by the usage in answers."""
+    retries: Counter[str] = field(default_factory=Counter, init=False)
+    """Reason, such as "429", to the requests that were tried again for it."""
     stopped: str = field(default="", init=False)
     """Why no request is let through any more; empty while they are."""
 
     def __post_init__(self) -> None:
         self.limit = min(INITIAL_LIMIT, self.concurrency)
         self._ceiling, self._step, self._period = self.concurrency, 1, _SOONEST
-        self._refused = 0
+        self._refused, self._share, self._announced = 0, 0.0, False
         self._tried = self._until = self._next = 0.0
         self._reopens = math.inf
+        self._began = self._ended = self.clock()
         self._begin()
+        for made in _collecting:
+            made.append(self)
 
     def _begin(self) -> None:
         """Belong to the event loop of this process; a fork has one of its own."""
@@ -77,6 +109,8 @@ class RequestThrottle:
             while (wait := self._seconds_to_wait()) != 0:
                 self._changed.clear()
                 await _wait_for(self._changed, wait)
+        if not self.sent:
+            self._began = self.clock()
         self.sent += 1
         self._in_flight += 1
         if self.rate is not None:
@@ -107,22 +141,60 @@ class RequestThrottle:
         self._in_flight -= 1
         self.spent += max(cost, 0.0)
         self.highest_cost = max(self.highest_cost, cost)
-        now = self.clock()
+        now = self._ended = self.clock()
+        if outcome in ("done", "refused"):
+            self._share += ((outcome == "refused") - self._share) / _RECENT
         if outcome == "done":
             self._refused = 0
             if busy:
                 self._grow(now)
         elif outcome == "refused":
             self._refused += 1
-            # A server that still serves the others has shown its limit; one that refuses
-            # everything may soon have capacity again.
-            self._period = _LATEST if self._in_flight > self.limit // 2 else _SOONEST
-            self._ceiling = max(1, min(self._ceiling, max(self._in_flight, self.limit // 2)))
-            self.limit = min(self.limit, self._ceiling)
-            self._step, self._tried = 1, now
+            if self._share > TOLERATED or self._refused > self.limit // 2:
+                self._shrink(now)
             if self._refused > self.limit:  # it refuses everything
                 self._until = max(self._until, now + wait)
         self._changed.set()
+
+    def _shrink(self, now: float) -> None:
+        # A server that still serves the others has shown its limit; one that refuses
+        # everything may soon have capacity again.
+        self._period = _LATEST if self._in_flight > self.limit // 2 else _SOONEST
+        self._ceiling = max(1, min(self._ceiling, max(self._in_flight, self.limit // 2)))
+        self.limit = min(self.limit, self._ceiling)
+        self._step, self._tried = 1, now
+        if self.limit <= self.concurrency // SMALL and not self._announced:
+            self._announced = True
+            LOG.warning("%s", self._refuses_more())
+
+    def _refuses_more(self) -> str:
+        most = f"{self._ceiling} of at most {count_of(self.concurrency, 'request')} in flight"
+        return f"{most}: the server refuses more"
+
+    def usage(self) -> str:
+        """Return what was sent, what became of it, what it cost, and how fast it was.
+
+        >>> throttle = RequestThrottle()
+        >>> throttle.sent, throttle.read, throttle.written = 12, 9000, 40
+        >>> throttle.retries["429"] = 2
+        >>> throttle.usage()
+        '12 requests (retries: 2 x 429); 9,000 tokens read, 40 written'
+        """
+        parts = []
+        if self.pairs:
+            seconds = self._ended - self._began
+            rate = f", {self.pairs / seconds:.1f} pairs/s" if seconds > 0 else ""
+            parts.append(f"{count_of(self.pairs, 'pair')} read in {seconds:.1f} s{rate}")
+        why = ", ".join(f"{count} x {reason}" for reason, count in self.retries.most_common())
+        retried = f" (retries: {why})" if why else ""
+        parts.append(f"{count_of(self.sent, 'request')}{retried}")
+        if self.read:
+            parts.append(f"{self.read:,} tokens read, {self.written:,} written")
+        if self.spent:
+            parts.append(f"cost {self.spent:.4g}")
+        if self._ceiling < self.concurrency:
+            parts.append(self._refuses_more())
+        return "; ".join(parts)
 
     def _grow(self, now: float) -> None:
         if self.limit >= self._ceiling and now - self._tried >= self._period:
