@@ -48,7 +48,6 @@ COMMAND = (
 DOMAINS = ("photo", "sketch", "painting", "clipart")
 SHIPPED = {"photo": "photographs", "quickdraw": "quick drawings"}
 COLUMNS = {"discode": "discode", "paper": "paper", "λ=9": "discode:trust=9"}
-SIGMAS = (1, 0.5, 0.1, 0.05, 0.01)
 FORMS = {
     "printed: digit α, τ = α": "paper",
     "unit α, τ = α": "paper-unit",
@@ -157,19 +156,6 @@ def small_models(data: Path) -> tuple[dict[str, float], dict[str, float]]:
     return mean(False), mean(True)
 
 
-def sigma_table() -> str:
-    """Return the printed formula's difference to smoothing for several σ²."""
-    methods = [f"paper:sigma2={sigma2}" for sigma2 in SIGMAS]
-    words = " ".join(f"-m {method}" for method in methods)
-    judges = chosen(f"{COMMAND} {words} --resamples 100")[1]
-    head = " | ".join(["", *map(str, SIGMAS)])
-    lines = [f"| σ² {head} |", "| --- " * (len(SIGMAS) + 1) + "|"]
-    for name, title in JUDGES.items():
-        cells = " | ".join(signed(judges[name][method]) for method in methods)
-        lines.append(f"| {title} | {cells} |")
-    return "\n".join(lines) + "\n"
-
-
 def people_and_logp(data: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return people's scores (N,) and log-probabilities (N, 5) of the rows with a rating."""
     with (data / "judges" / name).open(encoding="utf-8", newline="") as file:
@@ -177,22 +163,6 @@ def people_and_logp(data: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     logp = np.array([[float(row[f"s2_lp{answer}"]) for answer in FIVE.answers] for row in rows])
     people = [float(row.get("gt_score_continuous") or row["gt_score"]) for row in rows]
     return np.array(people), logp
-
-
-def order_table(data: Path) -> str:
-    """Return how alike two methods order the rows of each judge: Kendall's τ_b."""
-    pairs = (("paper", "discode"), ("paper", "smoothing"), ("discode:trust=9", "smoothing"))
-    titles = [f"`{a}` and `{b}`" for a, b in pairs]
-    lines = [f"| | {' | '.join(titles)} |", "| --- " * (len(pairs) + 1) + "|"]
-    for name, title in JUDGES.items():
-        logp = people_and_logp(data, name)[1]
-        ones = np.ones(len(logp), np.int64)
-        cells = [
-            KendallPlan(*(discode.decode(logp, m, scale="five").value for m in pair))(ones)
-            for pair in pairs
-        ]
-        lines.append(f"| {title} | {' | '.join(f'{tau:.3f}' for tau in cells)} |")
-    return "\n".join(lines) + "\n"
 
 
 def alpha_table() -> str:
@@ -259,8 +229,6 @@ def blocks_of(data: Path) -> dict[str, str]:
     rows.append(row_of(small, *small_models(data)))
     return {
         "agreement": head + "|\n" + "".join(rows),
-        "order": order_table(data),
-        "sigma": sigma_table(),
         "output": "```console\n$ " + typed + "\n" + "\n".join(lines) + "\n```\n",
         "learned": learned(),
         "alpha": alpha_table(),
