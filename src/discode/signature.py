@@ -36,11 +36,11 @@ class SignedDecoder:
     @classmethod
     def of(cls, decoder: Decoder) -> SignedDecoder:
         """Return what a signature says of a decoder."""
-        texts = option_texts(decoder.options())
         name = decoder.name
         if not type(decoder).__module__.startswith("discode."):
             name = f"{name}@{plugin_version(type(decoder).__module__)}"
-        return cls(_clean(name), tuple((name, _clean(text)) for name, text in texts))
+        (_, name), *options = _cleaned([("", name), *option_texts(decoder.options())])
+        return cls(name, tuple(options))
 
     @classmethod
     def read(cls, text: str) -> SignedDecoder:
@@ -55,12 +55,10 @@ class SignedDecoder:
         return named_decoder(self.name.partition("@")[0], **dict(self.options))
 
     def __str__(self) -> str:
-        return f"{self.name}({','.join(f'{name}={_escaped(text)}' for name, text in self.options)})"
-
-
-def _escaped(text: str) -> str:
-    """Return an option's value without commas, which separate options."""
-    return text.replace("%2", "%252").replace(",", "%2C")
+        # A value's commas are escaped: commas separate options.
+        texts = (text.replace("%2", "%252").replace(",", "%2C") for _, text in self.options)
+        named = zip(self.options, texts, strict=True)
+        return f"{self.name}({','.join(f'{name}={text}' for (name, _), text in named)})"
 
 
 def _unescaped(text: str) -> str:
@@ -84,8 +82,7 @@ class Signature:
     @classmethod
     def of(cls, **fields: object) -> Signature:
         """Return the signature of this version of discode with these fields, in this order."""
-        named = {"discode": __version__, **fields}
-        return cls(tuple((key, _clean(value)) for key, value in named.items()))
+        return cls(_cleaned([("discode", __version__), *fields.items()]))
 
     @classmethod
     def read(cls, written: str | Mapping[str, str]) -> Signature:
@@ -106,8 +103,7 @@ class Signature:
 
     def with_fields(self, **fields: object) -> Signature:
         """Return the signature with some fields replaced, and new ones added at its end."""
-        changed = {key: _clean(value) for key, value in fields.items()}
-        return Signature(tuple((dict(self.fields) | changed).items()))
+        return Signature(tuple((dict(self.fields) | dict(_cleaned(fields.items()))).items()))
 
     def __getitem__(self, key: str) -> str:
         return dict(self)[key]
@@ -172,11 +168,14 @@ def fields_table(fields: Iterable[tuple[str, object]]) -> str:
     return f"<table>{''.join(rows)}</table>"
 
 
-def _clean(value: Any) -> Any:
-    """Return a field's value as a signature has it: text without blanks and bars, or a decoder."""
-    if isinstance(value, SignedDecoder):
-        return value
-    return "_".join(str(value).split()).replace("|", "/")
+def _cleaned(fields: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    """Return fields as a signature has them: text without blanks and bars, or a decoder."""
+    return tuple(
+        (key, value)
+        if isinstance(value, SignedDecoder)
+        else (key, "_".join(str(value).split()).replace("|", "/"))
+        for key, value in fields
+    )
 
 
 def sign(

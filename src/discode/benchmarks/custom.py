@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from discode.benchmarks.base import (
     Benchmark,
@@ -55,6 +55,14 @@ _SIDES = {"0": 0, "a": 0, "1": 1, "b": 1}
 _Entries = list[Entry]
 
 
+class _Layout(NamedTuple):
+    """The columns of a row that hold each field, as the row calls them."""
+
+    fields: dict[str, tuple[str, ...]]
+    numbered: tuple[str, ...]
+    """Those of images that hold COCO's numbers."""
+
+
 class _Scale:
     """LOW-HIGH, kept as it is typed."""
 
@@ -90,11 +98,16 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     images = None if options["images"] is None else Path(options["images"])
     builder = BenchmarkBuilder(ROW, file.parent, images)
     named = {name: options[name] for name in COLUMNS if options[name] is not None}
-    kinds = [kind for kind in _NEEDED if _cells(*table[0], named)[kind]]
+    kinds = [kind for kind in _NEEDED if _layout(*table[0], named).fields[kind]]
     if not kinds:
         raise _no_column(*table[0], "rating")
     parser = PairParser(builder.default) if builder.default.is_dir() else None
-    rows = [_entry(where, row, kinds[0], named, parser) for where, row in table]
+    layouts: dict[tuple[str, ...], _Layout] = {}  # the rows of a table mostly have the same
+    rows = []
+    for where, row in table:
+        if (layout := layouts.get(tuple(row))) is None:
+            layout = layouts[tuple(row)] = _layout(where, row, named, kinds[0])
+        rows.append(_entry(where, row, layout, parser))
     judgments: Ratings | Preferences
     if kinds[0] == "rating":
         judgments = _ratings(builder, rows, options["scale"])
@@ -106,10 +119,10 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     return builder.build(kept, judgments, [file])
 
 
-def _cells(where: str, row: Any, named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the columns of a row that hold each field, as the row calls them."""
-    if not isinstance(row, Mapping):
-        Entry(row, where).get("image")  # which raises
+def _layout(
+    where: str, row: Mapping[str, Any], named: Mapping[str, str], kind: str = ""
+) -> _Layout:
+    """Find the columns of a row; raise where one of a ``kind`` has none for what it needs."""
     found = PairColumns.among(row, where)
     plain = {re.sub(r"[\s-]+", "_", str(name).strip().lower()): name for name in row}
     columns = {
@@ -123,7 +136,11 @@ def _cells(where: str, row: Any, named: Mapping[str, str]) -> dict[str, tuple[st
                 f"{where} has no column {name!r} ({field}={name}); it has: {', '.join(row)}"
             )
         columns[field] = (name,)
-    return columns
+    for field in (*_NEEDED[kind], kind) if kind else ():
+        if not columns[field]:
+            raise _no_column(where, row, field)
+    images = columns["image"]
+    return _Layout(columns, tuple(n for n in images if PairColumns.among([n]).numbered))
 
 
 def _no_column(where: str, row: Mapping[str, Any], field: str) -> InputError:
@@ -135,39 +152,35 @@ def _no_column(where: str, row: Mapping[str, Any], field: str) -> InputError:
     )
 
 
-def _entry(
-    where: str, row: Any, kind: str, named: Mapping[str, str], parser: PairParser | None
-) -> Entry:
+def _entry(where: str, row: Mapping[str, Any], layout: _Layout, parser: PairParser | None) -> Entry:
     """Return a row with the fields of this format; COCO's numbers become names of files."""
-    columns = _cells(where, row, named)
-    for field in (*_NEEDED[kind], kind):
-        if not columns[field]:
-            raise _no_column(where, row, field)
-    fields = {field: first_filled(row, names) for field, names in columns.items()}
-    column = next((name for name in columns["image"] if is_filled(row[name])), "")
-    fields["image"] = _file_name(fields["image"], column, where, parser)
+    fields = {
+        field: row[names[0]] if len(names) == 1 else first_filled(row, names)
+        for field, names in layout.fields.items()
+        if names
+    }
+    image, names = fields["image"], layout.fields["image"]
+    column = names[0] if len(names) == 1 else next((n for n in names if is_filled(row[n])), "")
+    if isinstance(image, float) and image.is_integer():
+        image = int(image)  # a column of numbers with gaps
+    if (type(image) is int) or (isinstance(image, str) and column in layout.numbered):
+        fields["image"] = str(image) if parser is None else _file_name(image, where, parser)
     return Entry(fields, where)
 
 
-def _file_name(image: Any, column: str, where: str, parser: PairParser | None) -> Any:
-    """Return the name of the file that an image's number means; all else as it is."""
-    if isinstance(image, float) and image.is_integer():
-        image = int(image)  # a column of numbers with gaps
-    by_number = isinstance(image, int) and not isinstance(image, bool)
-    by_number |= isinstance(image, str) and PairColumns.among([column]).numbered
-    if not by_number or parser is None:
-        return str(image) if by_number else image
+def _file_name(number: int | str, where: str, parser: PairParser) -> str:
+    """Return the name of the file that an image's number means; the number where none is found."""
     try:
-        found = parser.parse({"image_id": image, "caption": "-"}, where, "").image
+        found = parser.parse({"image_id": number, "caption": "-"}, where, "").image
     except InputError:
-        return str(image)  # counted as missing
-    return Path(str(found)).name or str(image)
+        return str(number)  # counted as missing
+    return Path(str(found)).name or str(number)
 
 
 def _ratings(builder: BenchmarkBuilder, rows: _Entries, scale: str) -> Ratings:
     low, high = _bounds(scale) or (-math.inf, math.inf)
     checked = [(r.text("image"), r.text("caption"), r.number("rating", low, high)) for r in rows]
-    names, who = ([_text(row, name) for row in rows] for name in ("id", "rater"))
+    names, who = (_texts(rows, name) for name in ("id", "rater"))
     pairs = [
         builder.add(image, caption, references, name, row.where)
         for (image, caption, _), references, name, row in zip(
@@ -192,35 +205,36 @@ def _ratings(builder: BenchmarkBuilder, rows: _Entries, scale: str) -> Ratings:
 def _preferences(builder: BenchmarkBuilder, rows: _Entries) -> Preferences:
     keys: set[str] = set()
     judged = []
-    for i, (row, references) in enumerate(zip(rows, _references(rows), strict=True)):
+    columns = (_references(rows), _texts(rows, "id"), _texts(rows, "category"))
+    for i, (row, references, name, category) in enumerate(zip(rows, *columns, strict=True)):
         side = row.get("preference")
         chosen = _SIDES.get(str(side).strip().lower()) if not isinstance(side, bool) else None
         if chosen is None:
             raise row.error("preference", "0 or 1, or a or b")
         image = row.text("image")
-        key = _text(row, "id") or f"{image}#{i}"
+        key = name or f"{image}#{i}"
         row.check_new(key, keys)
         keys.add(key)
         left, right = (
             builder.add(image, row.text(f"caption_{side}"), references, f"{key}{side}", row.where)
             for side in "ab"
         )
-        judged.append((left, right, chosen, _text(row, "category") or "all"))
+        judged.append((left, right, chosen, category or "all"))
     return Preferences.of(judged)
 
 
-def _text(row: Entry, name: str) -> str:
-    """Return a field as text, "" where it is empty; 0 is not empty."""
-    value = row.fields.get(name)
-    return "" if value is None else str(value)
+def _texts(rows: _Entries, name: str) -> list[str]:
+    """Return a field of every row as text, "" where it is empty; 0 is not empty."""
+    values = (row.fields.get(name) for row in rows)
+    return ["" if value is None else str(value) for value in values]
 
 
 def _references(rows: _Entries) -> list[tuple[str, ...]]:
-    cells = [reference_list(row.fields.get("references"), row.where) for row in rows]
-    return [
-        Entry({"references": cell}, row.where).texts("references")
-        for cell, row in zip(cells, rows, strict=True)
-    ]
+    texts = []
+    for row in rows:
+        listed = reference_list(cell, row.where) if (cell := row.fields.get("references")) else []
+        texts.append(Entry({"references": listed}, row.where).texts("references") if cell else ())
+    return texts
 
 
 ROW = BenchmarkRow(

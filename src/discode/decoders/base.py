@@ -273,7 +273,7 @@ class DistributionDecoder(Configurable, ABC):
         Answers that are nearly as likely as the likeliest are tried as the raw answer, too: this is
         the closed form of what a small change of the log-probabilities does.
         """
-        solve = self.prepare(seen, readings)
+        own, solve = is_own(self), self.prepare(seen, readings)
         if not callable(solve):
             raise InputError(f"decoder {self.name!r}: prepare returned {solve!r}, not a function")
         n, k = seen.logp.shape
@@ -283,7 +283,6 @@ class DistributionDecoder(Configurable, ABC):
         distribution = np.empty((n, k))
         answered, expected = np.empty(n), np.full((2 + len(runners_up), n), np.nan)
         degenerate = np.zeros(n, bool)
-        own = is_own(self)
         for start in range(0, n, BLOCK):
             rows = np.arange(start, min(start + BLOCK, n))
             block = seen.logp[start : start + BLOCK]
