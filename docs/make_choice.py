@@ -26,8 +26,8 @@ from make_outputs import ROOT, run
 import discode
 from discode import Readings
 from discode.bench import RunLog
+from discode.bench.digits import above_one_hump
 from discode.decoders.discode import log_alpha
-from discode.paper.digits import above_one_hump
 from discode.scales import FIVE, UNIT
 from discode.stats import KendallPlan
 

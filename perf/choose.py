@@ -22,8 +22,8 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 import numpy as np
 
 from discode.bench.agreement import AgreementProtocol
+from discode.bench.choose import ALPHA, BASELINE, candidate_decoders, choose_decoder
 from discode.benchmarks import Preferences, Ratings
-from discode.paper.decoders import ALPHA, BASELINE, candidate_decoders, choose_decoder
 from discode.scales import TEN
 from tests.helpers.simulated_ratings import SimulatedRatings, simulate
 

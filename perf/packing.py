@@ -49,10 +49,14 @@ from discode.backends.local.calibrate import packing_error
 from discode.backends.local.gpu.fp8 import Fp8Linear, use_fp8
 from discode.backends.local.load import DTYPES, LocalOptions, OpenedModel, open_model
 from discode.backends.local.prefix import Prefix, ProcessedImage
+from discode.backends.local.random_weights import (
+    ARCHITECTURES,
+    configuration_and_processor,
+    random_model,
+)
 from discode.backends.local.vocabulary import conversation
 from discode.decoders import get_decoder
 from discode.pairs import Pair
-from discode.paper.random_weights import ARCHITECTURES, configuration_and_processor, random_model
 from discode.prompts import FLEUR, PROMPTS, Prompt
 from discode.readings import Readings
 from discode.scales import UNIT

@@ -16,12 +16,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from discode.bench import AgreementProtocol, RunLog, label_metrics, run_metrics
+from discode.bench import AgreementProtocol, RunLog, label_metrics, render_table, run_metrics
+from discode.bench.published import match_published
+from discode.bench.tables import table_measures
 from discode.benchmarks import load_benchmark
 from discode.metrics import MetricFactory
-from discode.paper import render_table
-from discode.paper.published import match_published
-from discode.paper.run_tables import table_measures
 
 METRICS = ["bleu-1", "bleu-4", "rouge-l", "meteor", "cider"]
 FOLDERS = {

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from discode.bench import RunLog
+from discode.bench import RunLog, render_table
 from discode.errors import InputError
-from discode.paper import render_table
 
 
 def test_a_log_is_read_as_it_was_written(runs: dict[str, RunLog], tmp_path: Path) -> None:

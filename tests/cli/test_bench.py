@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from discode.bench.agreement import TAU_C_NOTES
+from discode.bench.published import PAPER_TABLES
 from discode.bench.runlog import RunLog
 from discode.benchmarks import load_benchmark
 from discode.images import demo_path
-from discode.paper.published import PAPER_TABLES
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.command_line import refused, run
 

@@ -35,7 +35,11 @@ def test_the_shapes_are_those_of_the_papers_models() -> None:
     from transformers import AutoModelForImageTextToText
 
     from discode.backends.local.catalog import CATALOG
-    from discode.paper.random_weights import ARCHITECTURES, _configuration, stand_in_tokenizer
+    from discode.backends.local.random_weights import (
+        ARCHITECTURES,
+        _configuration,
+        stand_in_tokenizer,
+    )
 
     sizes = {row.paper: row.billions for row in CATALOG if row.paper}
     for size in ("8B", "13B", "34B", "72B"):

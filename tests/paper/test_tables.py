@@ -14,12 +14,12 @@ import pytest
 from discode.bench import RunLog, measure_agreement, run_metrics
 from discode.bench.agreement import TAU_C_NOTES
 from discode.bench.layout import MarkedInterval, write_table
+from discode.bench.published import PAPER_TABLES, published_cells
 from discode.benchmarks import BENCHMARKS, Preferences
 from discode.errors import InputError
 from discode.metrics import MetricFactory
 from discode.pairs import Pair
 from discode.paper import STUDIES, StudyResult, StudySetup
-from discode.paper.published import PAPER_TABLES, published_cells
 from discode.paper.studies import PAPER_STUDIES
 from discode.readings import Readings
 from discode.signature import Signature

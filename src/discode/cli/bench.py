@@ -17,8 +17,16 @@ from discode.backends import kind_of
 from discode.bench.agreement import AgreementProtocol
 from discode.bench.layout import TABLE_FORMATS, CellTable, write_table
 from discode.bench.localise import measure_localisation
+from discode.bench.published import PAPER_TABLES, published_cells
 from discode.bench.run import label_metrics, pairs_to_judge, run_metrics
 from discode.bench.runlog import RunLog
+from discode.bench.tables import (
+    RATING_MEASURES,
+    check_measures,
+    plot_runs,
+    published_table,
+    render_table,
+)
 from discode.benchmarks import (
     BENCHMARKS,
     LIMIT,
@@ -45,14 +53,6 @@ from discode.files import replacing
 from discode.judge import load
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics.registry import asks_judge, find_metric
-from discode.paper.published import PAPER_TABLES, published_cells
-from discode.paper.run_tables import (
-    RATING_MEASURES,
-    check_measures,
-    plot_runs,
-    published_table,
-    render_table,
-)
 
 _NAMES = "Name and options as discode bench list has them."
 Data = Annotated[Path, typer.Option(help="The benchmark's folder, or a folder of such folders.")]
@@ -242,12 +242,14 @@ def run(
     _run_all(planned, labels, factory, protocol, measures or (), full=signature)
 
 
-def limited(specs: Sequence[str], limit: int) -> list[str]:
-    """Return benchmarks with ``--limit`` among their options.
+def limited(specs: Sequence[str], limit: int | None) -> list[str]:
+    """Return benchmarks with ``--limit`` among their options, if it is given.
 
     >>> limited(["mceval", "foil:references=1"], 40)
     ['mceval:limit=40', 'foil:references=1,limit=40']
     """
+    if limit is None:
+        return list(specs)
     return [f"{spec}{',' if ':' in spec else ':'}{LIMIT.name}={limit}" for spec in specs]
 
 
@@ -455,7 +457,7 @@ def explain_(
     protocol = AgreementProtocol(resamples=resamples, seed=seed)
     if dry_run:
         check_served(model)
-    loaded = load_benchmark(benchmark if limit is None else limited([benchmark], limit)[0], data)
+    loaded = load_benchmark(limited([benchmark], limit)[0], data)
     for text in loaded.notes:
         output.note(text, "dim")
     kept = None if dry_run else store

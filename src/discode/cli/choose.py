@@ -7,6 +7,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,10 +15,19 @@ import numpy as np
 import typer
 
 from discode.bench.agreement import AgreementProtocol
+from discode.bench.choose import (
+    BASELINE,
+    FOLDS,
+    JudgedReadings,
+    candidate_decoders,
+    choose_and_show,
+    read_judged,
+)
 from discode.bench.layout import TABLE_FORMATS
+from discode.bench.results import StudyResult, file_stem, write_result
 from discode.benchmarks import Ratings
 from discode.cli import output
-from discode.cli.bench import Limit
+from discode.cli.bench import Limit, find_runs
 from discode.cli.decode import read_blocks
 from discode.cli.model_options import with_model_options
 from discode.cli.paper import (
@@ -29,16 +39,15 @@ from discode.cli.paper import (
     Resamples,
     RunFiles,
     StoreFile,
-    run_studies,
-    show_result,
+    open_benchmarks,
+    open_judges,
+    show_results,
 )
 from discode.columns import PairColumns, first_filled, image_name, is_filled
 from discode.decoders import get_decoder
 from discode.decoders.preset import is_preset
 from discode.errors import InputError, lookup
 from discode.files import parse_json, read_rows, sha256
-from discode.paper.base import file_stem
-from discode.paper.decoders import BASELINE, FOLDS, STUDY, JudgedReadings, choose_and_show
 from discode.readings import Readings
 from discode.scales import Scale, get_scale
 
@@ -119,18 +128,30 @@ def choose(
     options: dict[str, Any],
 ) -> None:
     """Choose the decoder that suits your model by people's judgments, tested on other images."""
+    lookup(TABLE_FORMATS, form, "format")
     out = output.output_folder(typed)
     if not readings:
         if scale is not None or where or method:
             raise InputError("--scale, --where and --method require --readings")
         if len(ratings or ()) > 1:
             raise InputError("several --ratings are columns of --readings; give one file")
-        chosen = {"calibrate": calibrate, "learn": learn, "adam": adam, "folds": folds}
+        if not ratings and data is None:
+            raise InputError("choose needs --ratings FILE, or -b BENCHMARK and --data FOLDER")
         people = Path(ratings[0]) if ratings else None
-        run_studies(
-            [(STUDY, chosen)], data, benchmark, people, log, out, form, resamples, model, options,
-            store, limit,
+        benchmarks = open_benchmarks(benchmark or (), data, people, limit, ("flickr8k-expert",))
+        files = find_runs(log or ())
+        if out is not None:
+            output.make_folder(out)
+        judges = open_judges(model or (), options, store, out, files)
+        with output.progress() as bar:
+            sets = read_judged(
+                judges, benchmarks, hidden=adam, progress=output.labelled_progress(bar)
+            )
+        result = choose_and_show(
+            sets, partial(candidate_decoders, hidden=adam), AgreementProtocol(resamples=resamples),
+            folds=folds, calibrated=calibrate, learn=learn,
         )  # fmt: skip
+        _show(result, out, form, [line for each in benchmarks.values() for line in each.notes])
         return
     if any((data, benchmark, log, limit, adam, model, options, store)):
         raise InputError(
@@ -139,7 +160,6 @@ def choose(
         )
     if not ratings:
         raise InputError(f"--readings {readings[0]} needs --ratings, the column of people's scores")
-    lookup(TABLE_FORMATS, form, "format")
     if out is not None:
         output.make_folder(out)
     if presets := [name for name in method or () if is_preset(name)]:
@@ -160,7 +180,16 @@ def choose(
         AgreementProtocol(resamples=resamples), folds=folds, calibrated=calibrate, learn=learn,
         together=True,
     )  # fmt: skip
-    show_result(STUDY, result, out, form)
+    _show(result, out, form)
+
+
+def _show(result: StudyResult, out: Path | None, form: str, notes: Sequence[str] = ()) -> None:
+    """Write what was found, then print it: standard output may be closed early."""
+    written = result if out is None else write_result("choose", result, out)
+    about = (
+        "which decoder suits your model: chosen by people's judgments, tested on held-out images"
+    )
+    show_results({"choose": (about, written)}, out, form, notes)
 
 
 def _condition(text: str) -> tuple[str, Callable[[Any], bool]]:

@@ -30,11 +30,11 @@ from discode.bench.systems import (
     join_systems,
     label_systems,
 )
+from discode.bench.tables import MEASURE_SYMBOLS
 from discode.bulk.chunks import MANIFEST
 from discode.cli import output
 from discode.errors import InputError, lookup
 from discode.files import without_nan
-from discode.paper.run_tables import MEASURE_SYMBOLS
 from discode.signature import shortened_signature
 
 MethodOfFiles = Annotated[

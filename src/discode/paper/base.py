@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from discode.bench.agreement import AgreementProtocol
-from discode.bench.layout import CellTable
+from discode.bench.results import StudyResult
 from discode.bench.run import RunProgress, measure_result, run_metrics
 from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import Benchmark
@@ -47,25 +46,6 @@ class StudySetup:
     def count_up(self, label: str, total: int) -> Callable[[int], None]:
         """Return a function that reports how many more of ``total`` pairs are done."""
         return lambda done: None if self.progress is None else self.progress(label, total, done)
-
-
-@dataclass(frozen=True)
-class StudyResult:
-    """What a study found.
-
-    Tables, figures and other files have the names of their files; the first table is the one to
-    look at first, and a figure is a function that draws it to a path (PNG, SVG or PDF).
-    ``findings`` say in sentences what the numbers say, ``problems`` what failed and why, and
-    ``left_out`` what was not asked for, as a model, a file or a program is missing.
-    """
-
-    tables: Mapping[str, CellTable]
-    figures: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
-    logs: Mapping[str, RunLog] = field(default_factory=dict)
-    findings: Sequence[str] = ()
-    problems: Sequence[str] = ()
-    left_out: Sequence[str] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -248,12 +228,3 @@ def _made_by(factory: MetricFactory, signature: Signature) -> bool:
     """Whether scores are of this judge's model, asked in the same way."""
     judge = _opened(factory)
     return judge is not None and signature.asked == judge.signature.asked
-
-
-def file_stem(text: str) -> str:
-    """Return a name as the stem of a file.
-
-    >>> file_stem("llava-hf/llava-v1.6 foil:references=4")
-    'llava-hf_llava-v1.6_foil_references_4'
-    """
-    return "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in text)

@@ -18,13 +18,14 @@ import numpy as np
 
 from discode.backends import Backend, open_backend, read_all
 from discode.bench.layout import CellTable, TableValue
+from discode.bench.results import StudyResult
+from discode.bench.tables import published_table
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.images import demo_path
 from discode.options import SIZE, TEXT, Option
 from discode.pairs import Pair
-from discode.paper.base import Study, StudyResult, StudySetup
-from discode.paper.run_tables import published_table
+from discode.paper.base import Study, StudySetup
 from discode.readings import Readings
 from discode.scales import UNIT
 
@@ -128,7 +129,7 @@ _IMAGES = ("astronaut.jpg", "cat.jpg", "coffee.jpg", "city.jpg")
 def _open(setup: StudySetup) -> Backend:
     if shape := setup.options["random_weights"]:
         from discode.backends.local.backend import Local  # needs discode-eval[hf]
-        from discode.paper.random_weights import random_model
+        from discode.backends.local.random_weights import random_model
 
         options = next(iter(setup.judges.values())).options
         model = random_model(shape, options.get("device"), options.get("dtype"))

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from discode.bench.layout import CellTable, TableValue
+from discode.bench.published import other_data, published_cells
+from discode.bench.results import StudyResult
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Benchmark, Ratings
 from discode.errors import InputError
-from discode.paper.base import Study, StudyResult, StudySetup
-from discode.paper.published import other_data, published_cells
+from discode.paper.base import Study, StudySetup
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from discode.bench.figures import (
     save_figure,
 )
 from discode.bench.layout import CellTable, TableValue
+from discode.bench.results import StudyResult
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Benchmark, Ratings
 from discode.decoders import get_decoder, without_prior
@@ -50,7 +51,7 @@ from discode.metrics import METRICS, MetricFactory
 from discode.metrics.judge_metric import JudgeMetric
 from discode.metrics.registry import asks_judge
 from discode.options import TEXT, Numbers, Option
-from discode.paper.base import Study, StudyResult, StudySetup, run_methods
+from discode.paper.base import Study, StudySetup, run_methods
 
 CLEAR = 0.5
 """People clearly prefer a caption whose mean rating is this share of the ratings' range higher."""

@@ -22,16 +22,17 @@ import numpy as np
 from discode.bench.agreement import TAU_C_NOTES, main_measure, note_ties
 from discode.bench.compare import agreement_difference
 from discode.bench.layout import CellTable, TableValue
+from discode.bench.results import StudyResult
 from discode.bench.run import measure_by
 from discode.bench.runlog import RunLog
+from discode.bench.tables import MEASURE_SYMBOLS, plot_runs
 from discode.benchmarks import Benchmark
 from discode.decoders import METHODS, get_decoder
 from discode.errors import ImageError, InputError, lookup
 from discode.files import replacing
 from discode.images import ImageSource, image_digest, open_image
 from discode.options import COUNT, TEXT, Option
-from discode.paper.base import Study, StudyResult, StudySetup, run_methods
-from discode.paper.run_tables import MEASURE_SYMBOLS, plot_runs
+from discode.paper.base import Study, StudySetup, run_methods
 from discode.paper.styles import STYLES, render
 from discode.stats import Interval
 

@@ -16,21 +16,16 @@ import numpy as np
 from discode.bench.agreement import main_measure, note_ties
 from discode.bench.compare import agreement_difference
 from discode.bench.layout import CellTable, MarkedInterval, TableValue
-from discode.bench.runlog import MetricResult, RunLog
-from discode.benchmarks import BENCHMARKS
-from discode.decoders import get_decoder
-from discode.errors import InputError
-from discode.metrics import METRICS
-from discode.metrics.registry import asks_judge
-from discode.paper.base import StudyResult, StudySetup, run_methods
-from discode.paper.published import (
+from discode.bench.published import (
     PaperMatch,
     PublishedCell,
     match_published,
     paper_system,
     published_cells,
 )
-from discode.paper.run_tables import (
+from discode.bench.results import StudyResult
+from discode.bench.runlog import MetricResult, RunLog
+from discode.bench.tables import (
     MEASURE_SYMBOLS,
     benchmark_place,
     benchmark_title,
@@ -38,6 +33,12 @@ from discode.paper.run_tables import (
     plot_runs,
     table_measures,
 )
+from discode.benchmarks import BENCHMARKS
+from discode.decoders import get_decoder
+from discode.errors import InputError
+from discode.metrics import METRICS
+from discode.metrics.registry import asks_judge
+from discode.paper.base import StudySetup, run_methods
 from discode.signature import Signature, SignedDecoder
 from discode.stats import Interval
 

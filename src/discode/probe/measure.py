@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from discode.bench.agreement import AgreementProtocol, main_measure, measure_agreement
+from discode.bench.digits import SEEN, count_digits
 from discode.benchmarks import LIMIT, Benchmark, Ratings
 from discode.benchmarks.base import keep_images
 from discode.bulk.judging import raise_if_stopped
@@ -23,14 +24,13 @@ from discode.images import ImageSource, image_digest
 from discode.judge import Judge
 from discode.options import option_text
 from discode.pairs import Pair
-from discode.paper.calibration import fit_calibration
-from discode.paper.digits import SEEN, count_digits
-from discode.paper.selection import FEWEST_IMAGES, deal_folds
 from discode.probe.card import Card, Figure
 from discode.probe.questions import QUESTIONS, Question, find_subjects, has_references
 from discode.readings import Readings
 from discode.scores import Floats, Progress
 from discode.stats import Interval, MeansPlan, bootstrap_all, wilson
+from discode.stats.calibration import fit_calibration
+from discode.stats.selection import FEWEST_IMAGES, deal_folds
 
 _RAW = "Raw answers, in points of 100: % of readings"
 _HUMPS = "Probability in a second hump, %"

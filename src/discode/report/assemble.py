@@ -19,12 +19,7 @@ import numpy as np
 from discode.bench.agreement import main_measure, note_ties
 from discode.bench.compare import GROUP_RULE, MetricComparison, compare_metrics
 from discode.bench.runlog import RunLog
-from discode.benchmarks import Ratings
-from discode.errors import InputError
-from discode.explain import Explanation
-from discode.files import replacing, without_nan
-from discode.http.static import ICON, SHARED
-from discode.paper.run_tables import (
+from discode.bench.tables import (
     MEASURE_SYMBOLS,
     TableCell,
     benchmark_title,
@@ -33,6 +28,11 @@ from discode.paper.run_tables import (
     table_measures,
     with_one_m,
 )
+from discode.benchmarks import Ratings
+from discode.errors import InputError
+from discode.explain import Explanation
+from discode.files import replacing, without_nan
+from discode.http.static import ICON, SHARED
 from discode.report.bars import MetricBars, find_bars
 from discode.report.charts import chart_metric, rating_levels
 from discode.report.disagreement import disagreement
@@ -72,7 +72,7 @@ def write_report(
 
     Args:
         path: The HTML file.
-        runs: Logs by name, as for :func:`~discode.paper.run_tables.table_cells`.
+        runs: Logs by name, as for :func:`~discode.bench.tables.table_cells`.
         data: Folders with the benchmarks' files; without them the explorer has ids and scores.
         stores: Readings of the judges, for the bars before and after decoding.
         title: Of the page; the benchmarks' names if empty.

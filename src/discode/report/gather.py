@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from discode.bench.runlog import MetricResult, RunLog
+from discode.bench.tables import benchmark_place
 from discode.benchmarks import BENCHMARKS, load_benchmark
 from discode.errors import InputError
 from discode.pairs import Pair
-from discode.paper.run_tables import benchmark_place
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class GatheredRun:
 def gather_runs(runs: Mapping[str, RunLog], data: Sequence[Path] = ()) -> list[GatheredRun]:
     """Join runs, given by name, that ask the same questions, and load their pairs from ``data``.
 
-    Results have the names that :func:`~discode.paper.run_tables.table_cells` gives them: a metric
+    Results have the names that :func:`~discode.bench.tables.table_cells` gives them: a metric
     that two runs made differently has the run's name after its own. Pairs are taken from the first
     of the folders that holds the very files of the run; otherwise there are none.
     """

@@ -11,9 +11,9 @@ import torch
 from discode.backends import read_all
 from discode.backends.local.backend import Local
 from discode.backends.local.gpu.fp8 import LARGEST, Fp8Linear, check_fp8, quantize_rows, use_fp8
+from discode.backends.local.random_weights import random_model
 from discode.errors import InputError
 from discode.pairs import Pair
-from discode.paper.random_weights import random_model
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images

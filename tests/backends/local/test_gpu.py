@@ -19,8 +19,8 @@ from discode.backends.local.gpu import fused
 from discode.backends.local.gpu.fp8 import Fp8Linear, quantize_rows
 from discode.backends.local.packed import PackedBatch
 from discode.backends.local.packing import CaptionGrid, PackedLayout, find_places, stack_layouts
+from discode.backends.local.random_weights import random_model
 from discode.pairs import Pair
-from discode.paper.random_weights import random_model
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images

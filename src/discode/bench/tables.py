@@ -12,17 +12,17 @@ from discode.bench.agreement import TAU_C_NOTES, main_measure, note_ties
 from discode.bench.compare import compare_metrics, worse_than
 from discode.bench.figures import BLUE, check_plot, empty_figure, save_figure
 from discode.bench.layout import WORSE_NOTE, Bold, CellTable, ColumnTitle, TableValue, write_table
-from discode.bench.run import measure_by
-from discode.bench.runlog import RunLog
-from discode.benchmarks import BENCHMARKS, Ratings
-from discode.errors import InputError, lookup
-from discode.paper.published import (
+from discode.bench.published import (
     OTHER_BENCHMARK,
     PAPER_TABLES,
     PublishedCell,
     match_published,
     published_cells,
 )
+from discode.bench.run import measure_by
+from discode.bench.runlog import RunLog
+from discode.benchmarks import BENCHMARKS, Ratings
+from discode.errors import InputError, lookup
 
 MEASURE_SYMBOLS = {
     "tau_b": "τ_b", "tau_c": "τ_c", "spearman": "ρ", "pearson": "r", "mean": "Mean",

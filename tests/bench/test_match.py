@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discode.bench import RunLog
+from discode.bench import RunLog, match_published, published_cells
+from discode.bench.published import paper_model
 from discode.benchmarks import Ratings
-from discode.paper import match_published, published_cells
-from discode.paper.published import paper_model
 from discode.prompts import CAPTION_LAST
 from discode.signature import Signature
 from tests.helpers.published_runs import LLAVA, judged, run_of

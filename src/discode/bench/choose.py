@@ -12,30 +12,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.bench.agreement import TAU_C_NOTES, AgreementProtocol, agreement_statistic
+from discode.bench.digits import led_by_second_hump
 from discode.bench.layout import CellTable, TableValue
+from discode.bench.learning import learn_linear
+from discode.bench.results import StudyResult, file_stem
+from discode.bench.run import RunProgress
 from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.bulk.judging import raise_if_stopped
 from discode.decoders import Decoder, get_decoder
 from discode.decoders.linear import Linear
 from discode.decoders.preset import Calibration, Preset, preset_digest
 from discode.errors import InputError
-from discode.judge import Judge
 from discode.metrics import MetricFactory
-from discode.options import SIZE, Option, options_text
-from discode.paper.base import Study, StudyResult, StudySetup, file_stem
-from discode.paper.calibration import CalibrationError, calibration_error, fit_calibration
-from discode.paper.digits import led_by_second_hump
-from discode.paper.learning import learn_linear
-from discode.paper.selection import NestedChoice, choose, deal_folds
+from discode.options import options_text
 from discode.readings import Readings
 from discode.scales import Scale
 from discode.scores import Floats
 from discode.stats import Interval, bootstrap, credit, tie_rate
+from discode.stats.calibration import CalibrationError, calibration_error, fit_calibration
 from discode.stats.contributions import (
     Contributions,
     accuracy_contributions,
     tau_c_contributions,
 )
+from discode.stats.selection import NestedChoice, choose, deal_folds
 from discode.version import __version__
 
 BASELINE = "smoothing"
@@ -408,7 +408,7 @@ def choose_and_show(
         presets = [f"{name} ({preset_digest(text.encode())})" for name, text in files.items()]
     findings.append(f"Presets for -m, written with -o FOLDER: {', '.join(presets)}.")
     if together:
-        tables = {STUDY.name: _one_table(list(sets.values()), choices, protocol)}
+        tables = {"choose": _one_table(list(sets.values()), choices, protocol)}
     problems = [
         f"{judged.title}: {choice.failed:,} of {len(judged.judgments):,} judgments lack a score; "
         f"{next(iter(judged.readings.errors.values()), 'a log-probability is not a number')}"
@@ -418,46 +418,40 @@ def choose_and_show(
     return StudyResult(tables, findings=findings, problems=problems, files=files)
 
 
-def run_decoders(setup: StudySetup) -> StudyResult:
-    """Choose a decoder for each judge on each benchmark: ``discode choose``."""
-    if not setup.benchmarks or not setup.judges:
-        raise InputError("choose needs --ratings FILE, or -b BENCHMARK and --data FOLDER")
-    hidden = setup.options["adam"]
-    several = len(setup.judges) * len(setup.benchmarks) > 1
+def read_judged(
+    judges: Mapping[str, MetricFactory],
+    benchmarks: Mapping[str, Benchmark],
+    *,
+    hidden: bool = False,
+    progress: RunProgress | None = None,
+) -> dict[str, JudgedReadings]:
+    """Read every benchmark with every judge, without references, by the names of their presets.
+
+    ``hidden`` asks for hidden states, which Adam needs, and refuses models without them.
+    """
+    several = len(judges) * len(benchmarks) > 1
     sets = {}
-    for model, place in product(setup.judges, setup.benchmarks):
-        name = file_stem(f"decoder {model} {place}") if several else "decoder"
-        benchmark = setup.benchmarks[place]
-        judge, readings = _read(setup, setup.judges[model], benchmark, hidden=hidden)
+    for (model, factory), (place, benchmark) in product(judges.items(), benchmarks.items()):
+        judge = factory.judge
+        if hidden:
+            judge = replace(judge, decoder=get_decoder("paper-adam"))
+            factory.readings.hidden = True
+        pairs, which = benchmark.bare_pairs()
+        report = None if progress is None else partial(progress, "readings", len(pairs))
+        readings = factory.readings.read(judge, pairs, False, report)
+        if readings.errors:
+            raise_if_stopped(judge)
         source = {
             "judge": str(judge.signature.asked),
             "benchmark": benchmark.name,
             "options": dict(benchmark.options),
             "sha256": dict(benchmark.checksums),
         }
+        name = file_stem(f"decoder {model} {place}") if several else "decoder"
         sets[name] = JudgedReadings(
-            f"{place}, {model}", readings, benchmark.image, benchmark.judgments, source
+            f"{place}, {model}", readings.take(which), benchmark.image, benchmark.judgments, source
         )
-    return choose_and_show(
-        sets, partial(candidate_decoders, hidden=hidden), setup.protocol,
-        folds=setup.options["folds"], calibrated=setup.options["calibrate"],
-        learn=setup.options["learn"],
-    )  # fmt: skip
-
-
-def _read(
-    setup: StudySetup, factory: MetricFactory, benchmark: Benchmark, *, hidden: bool
-) -> tuple[Judge, Readings]:
-    """Read the pairs once, without references, with hidden states if Adam is to have them."""
-    judge = factory.judge
-    if hidden:
-        judge = replace(judge, decoder=get_decoder("paper-adam"))  # refuses models without them
-        factory.readings.hidden = True
-    pairs, which = benchmark.bare_pairs()
-    readings = factory.readings.read(judge, pairs, False, setup.count_up("readings", len(pairs)))
-    if readings.errors:
-        raise_if_stopped(judge)
-    return judge, readings.take(which)
+    return sets
 
 
 def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
@@ -543,18 +537,3 @@ def _gain(choice: DecoderChoice, number: int, protocol: AgreementProtocol) -> In
         **protocol.bootstrap,
     )  # fmt: skip
     return replace(interval, value=choice.agreement[number] - choice.agreement[0]).times(100)
-
-
-STUDY = Study(
-    "choose",
-    "which decoder suits your model: chosen by people's judgments, tested on held-out images",
-    (),
-    run_decoders,
-    benchmarks=("flickr8k-expert",),
-    options=(
-        Option("calibrate", False, "also bring scores to the people's scale", (False, True)),
-        Option("learn", False, "also fit a linear decoder to the judgments", (False, True)),
-        Option("adam", False, "also try Adam steps on the printed loss", (False, True)),
-        Option("folds", FOLDS, "into how many folds the images are dealt", (SIZE,)),
-    ),
-)

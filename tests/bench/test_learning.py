@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discode.bench.agreement import AgreementProtocol
+from discode.bench.choose import DecoderChoice, choose_decoder
+from discode.bench.learning import RIDGE, LearnedDecoder, _helpers, learn_linear, ridge
 from discode.benchmarks import Preferences, Ratings
 from discode.decoders import get_decoder
 from discode.decoders.linear import Linear, linear_terms
 from discode.errors import InputError
-from discode.paper.decoders import DecoderChoice, choose_decoder
-from discode.paper.learning import RIDGE, LearnedDecoder, _helpers, learn_linear, ridge
 from discode.readings import Readings
 from discode.scales import TEN
 from tests.helpers.command_line import call, refused

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discode.bench import AgreementProtocol
+from discode.bench.digits import above_one_hump, count_digits
 from discode.errors import InputError
-from discode.paper.digits import above_one_hump, count_digits
 from discode.readings import Readings
 from discode.scales import FIVE, TEN, UNIT
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from discode.bench.published import PAPER_TABLES, published_cells
+from discode.bench.tables import published_table
 from discode.benchmarks import BENCHMARKS
 from discode.errors import UnknownNameError
-from discode.paper.published import PAPER_TABLES, published_cells
-from discode.paper.run_tables import published_table
 
 # Rows times columns, less the cells printed as "--".
 COUNTS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,19 @@ import pytest
 from PIL import Image
 
 from discode.bench.agreement import AgreementProtocol, measure_agreement
+from discode.bench.choose import (
+    DecoderChoice,
+    candidate_decoders,
+    choose_and_show,
+    choose_decoder,
+    read_judged,
+)
 from discode.bench.layout import write_table
+from discode.bench.results import StudyResult
 from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.metrics import MetricFactory
-from discode.paper import StudySetup
-from discode.paper.decoders import STUDY, DecoderChoice, candidate_decoders, choose_decoder
 from discode.readings import Readings
 from discode.scales import FIVE, TEN, UNIT
 from tests.helpers.command_line import refused, run
@@ -132,17 +138,22 @@ def test_candidates_are_methods_that_can_be_typed() -> None:
     assert all(get_decoder(spec).options() == decoder.options() for spec, decoder in every.items())
 
 
-def setup(benchmark: Benchmark, model: FakeModel, **options: object) -> StudySetup:
-    """The study's setup on one benchmark with a fake model."""
-    chosen = {row.name: row.default for row in STUDY.options} | options
-    return StudySetup(
-        {"mine": benchmark}, {"fake": MetricFactory(model)}, protocol=QUICK, options=chosen
-    )
+def study(
+    benchmark: Benchmark,
+    *models: FakeModel,
+    adam: bool = False,
+    protocol: AgreementProtocol = QUICK,
+    **options: Any,
+) -> StudyResult:
+    """What ``discode choose`` finds for fake models on one benchmark."""
+    judges = {model.name: MetricFactory(model) for model in models}
+    sets = read_judged(judges, {"mine": benchmark}, hidden=adam)
+    return choose_and_show(sets, partial(candidate_decoders, hidden=adam), protocol, **options)
 
 
 def test_the_study_reads_once_and_its_preset_decodes(tmp_path: Path) -> None:
     model, benchmark = FakeModel(), rated()
-    result = STUDY.run(setup(benchmark, model, calibrate=True))
+    result = study(benchmark, model, calibrated=True)
     assert len(model.asked) == len({(pair.image, pair.caption) for pair in benchmark.pairs})
     path = tmp_path / "decoder.json"
     path.write_text(result.files["decoder.json"])
@@ -163,11 +174,7 @@ def test_the_study_reads_once_and_its_preset_decodes(tmp_path: Path) -> None:
 
 
 def test_several_judges_and_preferences_have_a_preset_each() -> None:
-    one = setup(preferred(60), FakeModel())
-    both = replace(
-        one, judges={"a": MetricFactory(FakeModel("a")), "org/b": MetricFactory(FakeModel("b"))}
-    )
-    result = STUDY.run(both)
+    result = study(preferred(60), FakeModel("a"), FakeModel("org/b"))
     assert [*result.files] == ["decoder_a_mine.json", "decoder_org_b_mine.json"]
     titles = "mine, a: ", "mine, org/b: "
     assert all(line.startswith(titles) for line in result.findings[:-1])  # the last is of presets
@@ -177,21 +184,18 @@ def test_several_judges_and_preferences_have_a_preset_each() -> None:
 def test_adam_is_tried_where_hidden_states_are_to_be_had() -> None:
     pytest.importorskip("torch", reason="Adam wants discode-eval[adam]")
     model = FakeModel(capabilities=frozenset({"hidden"}))
-    results = [STUDY.run(setup(rated(24), model, adam=adam)) for adam in (True, False)]
+    results = [study(rated(24), model, adam=adam) for adam in (True, False)]
     chosen = [json.loads(result.files["decoder.json"])["chosen"] for result in results]
     assert chosen[0]["candidates"] > chosen[1]["candidates"]
     with pytest.raises(InputError, match="hidden"):
-        STUDY.run(setup(rated(24), FakeModel(), adam=True))
+        study(rated(24), FakeModel(), adam=True)
 
 
 def test_what_the_study_cannot_do_is_told() -> None:
-    with pytest.raises(InputError, match="--ratings FILE"):
-        STUDY.run(StudySetup(options={"folds": 5}))
-    few = replace(setup(rated(24), FakeModel()), protocol=AgreementProtocol(resamples=0))
     with pytest.raises(InputError, match="--resamples 100"):
-        STUDY.run(few)
+        study(rated(24), FakeModel(), protocol=AgreementProtocol(resamples=0))
     with pytest.raises(InputError, match="12 images are too few"):
-        STUDY.run(setup(rated(12), FakeModel()))
+        study(rated(12), FakeModel())
 
 
 @pytest.mark.usefixtures("shipped")
@@ -218,6 +222,7 @@ def test_the_command_from_judgments_to_scores(tmp_path: Path) -> None:
     assert "preset=" in scored.stdout
     done = run("choose", "--ratings", ".", *options, cwd=tmp_path)
     assert "20 images, 20 choices" in done.stdout, done.stderr
+    refused(run("choose"), "--ratings FILE")
     refused(run("choose", "--ratings", "none.csv", cwd=tmp_path), "none.csv")
     refused(run("choose", "--ratings", "mine.csv", "-b", "foil", cwd=tmp_path), "--ratings")
 
