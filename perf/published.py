@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from discode.bench import AgreementProtocol, RunLog, label_metrics, render_table, run_metrics
-from discode.bench.published import match_published
+from discode.bench.published import published_cell
 from discode.bench.tables import table_measures
 from discode.benchmarks import load_benchmark
 from discode.metrics import MetricFactory
@@ -57,7 +57,8 @@ def check(log: RunLog, label: str) -> list[tuple[str, float, float, float]]:
     wanted = REFERENCE.get((log.benchmark, label)) or FLEUR.get(label)
     for number, name in enumerate(table_measures(log)):
         title, ours = f"{log.benchmark} {label} {name}", measures[name].value
-        paper = match_published(log, label, name).value
+        cell = published_cell(log, label, name)
+        paper = math.nan if cell is None else cell.value
         if log.benchmark == "pascal50s":
             rows.append((title, ours, paper, 0.7 if name == "mean" else 1.5))
         elif wanted:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discode.bench.layout import TABLE_FORMATS, CellTable, MarkedInterval, write_table
+from discode.bench.layout import TABLE_FORMATS, CellTable, write_table
 from discode.errors import UnknownNameError
 from discode.stats import Interval
 
@@ -72,13 +72,6 @@ def test_csv_has_bounds_as_columns_and_the_way_to_a_row() -> None:
         [f"{above} / raw_50 & more / paper", "55.7", "", "", "", "", "", ""],
         [f"{above} / b|c", "", "", "", "1", "", "", ""],
     ]  # fmt: skip
-
-
-def test_a_number_with_a_mark() -> None:
-    table = CellTable(["a", "b"], [["c", MarkedInterval(1.5, 1.0, 2.0, 0.95)]])
-    for form, number in (("text", "1.50†"), ("markdown", "1.50†"), ("latex", r"1.50\dag{}")):
-        assert number in write_table(table, form)
-    assert write_table(table, "csv").endswith("c,1.5,1,2")  # a number remains a number
 
 
 def test_an_unknown_format_is_refused() -> None:

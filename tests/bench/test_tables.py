@@ -91,19 +91,13 @@ def test_the_same_benchmark_with_other_data_is_another_column(runs: dict[str, Ru
     assert "composite (a)" in render_table({"a": log, "b": other})
 
 
-def test_notes_say_why_there_is_no_number(runs: dict[str, RunLog]) -> None:
-    text = render_table(runs)
-    assert "\nother on composite: no number of the paper: not in the paper's tables" in text
-    log = replace(runs["ratings"], options={"references": "all"})
-    for form in ("text", "markdown", "latex"):
-        (note,) = (line for line in render_table({"a": log}, form).splitlines() if "=all" in line)
-        assert "cider, bleu-4: not compared" in note
-        assert "  difference" not in render_table({"a": log}, form)
-    mixed = {"a": runs["ratings"], "b": replace(runs["choices"], benchmark="mceval")}
-    assert "cider, bleu-4, other on mceval: " in render_table(mixed)
-    assert "of the paper" not in render_table({"a": replace(log, benchmark="custom")})
-    (row, *_) = csv.DictReader(io.StringIO(render_table({"a": log}, "csv")))
-    assert row["paper_note"] == "another protocol (references=all)"
+def test_the_papers_number_stands_beside_the_same_thing_alone(runs: dict[str, RunLog]) -> None:
+    assert "  paper" in render_table(runs)
+    assert "  difference" in render_table(runs)
+    other = replace(runs["ratings"], options={"references": "all"})
+    for form in TABLE_FORMATS:
+        assert "37.7" not in render_table({"a": other}, form)
+    assert "  difference" not in render_table({"a": other})
 
 
 @pytest.mark.parametrize("name", PAPER_TABLES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from discode.bench.agreement import AgreementProtocol, measure_agreement
 from discode.bench.compare import MetricComparison, MetricDifference, compare_metrics
 from discode.bench.figures import plot_systems
-from discode.bench.published import PublishedCell, match_published, published_cells
+from discode.bench.published import PublishedCell, published_cell, published_cells
 from discode.bench.run import label_metrics, run_metrics
 from discode.bench.runlog import MetricResult, RunLog
 from discode.bench.systems import (
@@ -34,10 +34,10 @@ __all__ = [
     "compare_systems",
     "join_systems",
     "label_metrics",
-    "match_published",
     "measure_agreement",
     "plot_runs",
     "plot_systems",
+    "published_cell",
     "published_cells",
     "render_table",
     "run_metrics",

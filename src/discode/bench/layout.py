@@ -12,13 +12,6 @@ from discode.files import csv_cell, csv_writer
 from discode.stats import Interval
 
 
-@dataclass(frozen=True)
-class MarkedInterval(Interval):
-    """A number with its interval and the mark of a footnote, which is one of the table's notes."""
-
-    mark: str = "†"
-
-
 class Bold(str):
     """Text that LaTeX sets in bold: the best of a column."""
 
@@ -75,8 +68,7 @@ def _rounded(value: float, digits: int) -> str:
 
 def _shown(value: TableValue, digits: int) -> str:
     if isinstance(value, Interval):
-        text = _rounded(value.value, digits) if not math.isnan(value.value) else "undefined"
-        return text + value.mark if isinstance(value, MarkedInterval) else text
+        return "undefined" if math.isnan(value.value) else _rounded(value.value, digits)
     if isinstance(value, float):
         return "" if math.isnan(value) else _rounded(value, digits)
     return value or ""

@@ -13,16 +13,17 @@ from discode.bench.compare import compare_metrics, worse_than
 from discode.bench.figures import BLUE, check_plot, empty_figure, save_figure
 from discode.bench.layout import WORSE_NOTE, Bold, CellTable, ColumnTitle, TableValue, write_table
 from discode.bench.published import (
-    OTHER_BENCHMARK,
     PAPER_TABLES,
     PublishedCell,
-    match_published,
+    published_cell,
     published_cells,
+    published_column,
 )
 from discode.bench.run import measure_by
 from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Ratings
 from discode.errors import InputError, lookup
+from discode.stats import Interval
 
 MEASURE_SYMBOLS = {
     "tau_b": "τ_b", "tau_c": "τ_c", "spearman": "ρ", "pearson": "r", "mean": "Mean",
@@ -34,28 +35,34 @@ RATING_MEASURES = ("tau_b", "tau_c", "spearman", "pearson", "acc23", "acc_tied")
 
 @dataclass(frozen=True)
 class TableCell:
-    """Our number in percent, its interval, and the paper's number, NaN where there is none.
+    """Our number in percent with its interval, and the paper's number of the same thing, if any.
 
-    ``paper_note`` says why there is none, or in what ours departs from it.
+    ``column`` is where the paper has it, or would have it ("composite tau_c", "foil 4-ref").
     """
 
     metric: str
     benchmark: str
     measure: str
-    value: float
-    low: float
-    high: float
-    paper: float
-    paper_model: str
-    comparable: bool
+    column: str
+    interval: Interval
+    published: PublishedCell | None
     ties: float
     failed: float
-    paper_note: str = ""
+
+    @property
+    def value(self) -> float:
+        """Our number."""
+        return self.interval.value
+
+    @property
+    def paper(self) -> float:
+        """The paper's number; NaN where it has none."""
+        return math.nan if self.published is None else self.published.value
 
     @property
     def difference(self) -> float:
-        """Ours minus the paper's; NaN where that is of another model or protocol."""
-        return self.value - self.paper if self.comparable else math.nan
+        """Ours minus the paper's; NaN where it has none."""
+        return self.value - self.paper
 
 
 def with_one_m(runs: Mapping[str, RunLog]) -> dict[str, RunLog]:
@@ -93,18 +100,15 @@ def table_cells(runs: Mapping[str, RunLog], measures: Sequence[str] = ()) -> lis
     for name, log in runs.items():
         alike = all(log.same_questions(other) for other in places[log.benchmark])
         where = log.benchmark if alike else f"{log.benchmark} ({name})"
+        columns = {name: published_column(log, name) for name in table_measures(log, measures)}
         for label, result in log.results.items():
             one_way = not alike or len(signatures[label, log.benchmark]) == 1
             shown = label if one_way else f"{label} ({name})"
-            shown_measures = table_measures(log, measures)
-            percent = [result.measures[measure].times(100) for measure in shown_measures]
-            for measure, value in zip(shown_measures, percent, strict=True):
-                match = match_published(log, label, measure)
+            for measure, column in columns.items():
                 cells[shown, where, measure] = TableCell(
-                    shown, where, measure, value.value, value.low, value.high,
-                    match.value, match.model, match.comparable,
+                    shown, where, measure, column, result.measures[measure].times(100),
+                    published_cell(log, label, measure),
                     100 * result.measures["ties"].value, 100 * result.measures["failed"].value,
-                    match.reason,
                 )  # fmt: skip
     return list(cells.values())
 
@@ -148,21 +152,8 @@ def render_table(
     if form == "csv":
         return write_table(_every_cell(every), form)
     names = list(dict.fromkeys(cell.benchmark for cell in every))
-    rated = [cell for cell in every if cell.measure == "tau_b"]
-    tied = {
-        name: note
-        for name in dict.fromkeys(cell.benchmark for cell in rated)
-        for note in note_ties(
-            {cell.metric: cell.ties for cell in rated if cell.benchmark == name},
-            f" on {benchmark_title(name)}" if len(names) > 1 else "",
-        )
-    }
-    every += [
-        TableCell(c.metric, c.benchmark, "ties", c.ties, math.nan, math.nan, math.nan, "", False,
-                  c.ties, c.failed)
-        for c in rated
-        if c.benchmark in tied
-    ]  # fmt: skip
+    ties, tied = tie_cells(every)
+    every += ties
     columns = sorted(
         {(cell.benchmark, cell.measure): None for cell in every},
         key=lambda column: (benchmark_place(column[0]), names.index(column[0])),
@@ -180,29 +171,55 @@ def render_table(
         rows.append(row)
         if intervals:
             bounded = [cell if cell is None or cell.measure != "ties" else None for cell in cells]
-            rows.append(_row("  from", bounded, lambda cell: _number(cell.low) or "none"))
-            rows.append(_row("  to", bounded, lambda cell: _number(cell.high) or "none"))
+            rows.append(_row("  from", bounded, lambda cell: _number(cell.interval.low) or "none"))
+            rows.append(_row("  to", bounded, lambda cell: _number(cell.interval.high) or "none"))
         if any(not math.isnan(cell.paper) for cell in here):
-            models = ", ".join(dict.fromkeys(cell.paper_model for cell in here if cell.paper_model))
-            title = f"  paper ({models})" if models else "  paper"
+            models = dict.fromkeys(cell.published.model for cell in here if cell.published)
+            title = f"  paper ({', '.join(filter(None, models))})" if any(models) else "  paper"
             rows.append(_row(title, cells, lambda cell: _number(cell.paper, ".1f")))
-        if any(cell.comparable for cell in here):
             rows.append(_row("  difference", cells, lambda cell: _number(cell.difference, "+.2f")))
-    failed = [
-        f"{cell.metric} {max(cell.failed, 0.01):.2f} % of {cell.benchmark}"
-        for cell in {(c.metric, c.benchmark): c for c in every if c.failed > 0}.values()
-    ]
-    notes = [f"* without a score: {'; '.join(failed)}"] if failed else []
+    notes = note_failed(every)
     alike = dict.fromkeys(cell.metric for cell in every if cell.ties == 100)
     if alike:
         notes.append(f"the same score for everything: {', '.join(alike)}")
     if best:
         notes.append(WORSE_NOTE)
-    notes += [*note_tau_c(runs.values()), *tied.values(), *paper_notes(every)]
+    notes += [*note_tau_c(runs.values()), *tied]
     titles = [
         (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure)) for name, measure in columns
     ]
     return write_table(CellTable(["metric", *titles], rows, notes=notes), form)
+
+
+def tie_cells(cells: Sequence[TableCell]) -> tuple[list[TableCell], list[str]]:
+    """Return cells of the tie rates that differ within a benchmark, and a line on each of these."""
+    several = len({cell.benchmark for cell in cells}) > 1
+    rated: dict[str, list[TableCell]] = {}
+    for cell in cells:
+        if cell.measure == "tau_b":
+            rated.setdefault(cell.benchmark, []).append(cell)
+    found: list[TableCell] = []
+    lines: list[str] = []
+    for name, group in rated.items():
+        where = f" on {benchmark_title(name)}" if several else ""
+        if notes := note_ties({cell.metric: cell.ties for cell in group}, where):
+            lines += notes
+            found += [
+                replace(cell, measure="ties", column=cell.column.replace(" tau_b", " ties"),
+                        interval=Interval.point(cell.ties, cell.interval.level), published=None)
+                for cell in group
+            ]  # fmt: skip
+    return found, lines
+
+
+def note_failed(cells: Iterable[TableCell]) -> list[str]:
+    """Return a line on the shares of judgments without a score; none if all have one."""
+    lost = {(cell.metric, cell.benchmark): cell for cell in cells if cell.failed > 0}
+    failed = [
+        f"{cell.metric} {max(cell.failed, 0.01):.2f} % of {cell.benchmark}"
+        for cell in lost.values()
+    ]
+    return [f"* without a score: {'; '.join(failed)}"] if failed else []
 
 
 def _best_and_worse(
@@ -235,43 +252,19 @@ def _row(
     return [title, *("" if cell is None else show(cell) for cell in cells)]
 
 
-def paper_notes(cells: Sequence[TableCell]) -> list[str]:
-    """Return a line for each reason why cells have no number of the paper or are not compared.
-
-    A benchmark of one's own has no number in the paper, and gets no line.
-    """
-    shown = {(c.metric, c.benchmark) for c in cells if not math.isnan(c.paper)}
-    several = len({cell.benchmark for cell in cells}) > 1
-    notes: dict[tuple[str, str, str], dict[str, None]] = {}
-    for cell in cells:
-        none = math.isnan(cell.paper)
-        if cell.paper_note not in ("", OTHER_BENCHMARK) and not (
-            none and (cell.metric, cell.benchmark) in shown
-        ):
-            kind = "no number of the paper" if none else "not compared with the paper's number"
-            where = f" on {cell.benchmark}" if several else ""
-            notes.setdefault((where, kind, cell.paper_note), {})[cell.metric] = None
-    return [
-        f"{', '.join(metrics)}{where}: {kind}: {reason}"
-        for (where, kind, reason), metrics in notes.items()
-    ]
-
-
 def _every_cell(every: Sequence[TableCell]) -> CellTable:
     """Return one row per cell, with everything."""
     names = ("metric", "benchmark", "measure", "value", "low", "high", "paper", "difference")
-    rows = [
-        [
-            cell.metric, cell.benchmark, cell.measure,
-            *(
-                _number(number, ".4f")
-                for number in (cell.value, cell.low, cell.high, cell.paper, cell.difference)
-            ),
-            cell.paper_model, _number(cell.ties), _number(cell.failed), cell.paper_note,
-        ]
-        for cell in every
-    ]  # fmt: skip
-    return CellTable([*names, "paper_model", "ties", "failed", "paper_note"], rows)
+    rows = []
+    for cell in every:
+        interval = cell.interval
+        numbers = cell.value, interval.low, interval.high, cell.paper, cell.difference
+        rows.append([
+            cell.metric, cell.benchmark, cell.measure, *(_number(n, ".4f") for n in numbers),
+            cell.published.model if cell.published else "",
+            _number(cell.ties), _number(cell.failed),
+        ])  # fmt: skip
+    return CellTable([*names, "paper_model", "ties", "failed"], rows)
 
 
 def benchmark_place(name: str) -> int:
@@ -311,7 +304,9 @@ def plot_runs(runs: Mapping[str, RunLog], path: Path) -> None:
         rows = sorted((c for c in every if c.benchmark == name), key=lambda cell: cell.value)
         places = range(len(rows))
         for place, cell in enumerate(rows):
-            panel.plot([cell.low, cell.high], [place, place], color=BLUE, lw=2, alpha=0.5)
+            panel.plot(
+                [cell.interval.low, cell.interval.high], [place, place], color=BLUE, lw=2, alpha=0.5
+            )
         panel.plot([cell.value for cell in rows], places, "o", color=BLUE, ms=6, label="ours")
         if not all(math.isnan(cell.paper) for cell in rows):
             paper = [cell.paper for cell in rows]
@@ -332,7 +327,7 @@ def published_table(name: str) -> CellTable:
     cells = published_cells(name)
     rows: dict[tuple[str, ...], dict[ColumnTitle, PublishedCell]] = {}
     for cell in cells:
-        key = (cell.group, cell.printed, cell.model, cell.setting)
+        key = (cell.group, cell.title, cell.model, cell.setting)
         rows.setdefault(key, {})[_printed_column(cell)] = cell
     columns = list(dict.fromkeys(title for row in rows.values() for title in row))
     groups = dict.fromkeys(group for group, *_ in rows)
@@ -341,18 +336,18 @@ def published_table(name: str) -> CellTable:
     for group in groups:
         if len(groups) > 1:
             shown.append([group])
-        for (mine, printed, model, _), row in rows.items():
+        for (mine, title, model, _), row in rows.items():
             if mine != group:
                 continue
-            named = len(models) == 1 or not model or model in printed
-            title = printed if named else f"{printed}, {model}"
+            named = len(models) == 1 or not model or model in title
+            title = title if named else f"{title}, {model}"
             numbers = [row[c].text if c in row else None for c in columns]
             shown.append(["  " * (len(groups) > 1) + title, *numbers])
     notes = [f"all of {model}" for model in models if model and len(models) == 1]
     for row in rows.values():
         different = {cell.note for cell in row.values()}
         notes += [
-            f"{cell.printed}{'' if len(different) == 1 else f', {cell.column}'}: {cell.note}"
+            f"{cell.title}{'' if len(different) == 1 else f', {cell.column}'}: {cell.note}"
             for cell in {cell.note: cell for cell in row.values() if cell.note}.values()
         ]
     first = "benchmark" if name == "dataset_statistics" else "metric"

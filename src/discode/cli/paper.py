@@ -119,7 +119,7 @@ def paper(
     planned = [_plan(text) for text in tables or STUDIES]
     usual = list(dict.fromkeys(name for study, _ in planned for name in study.benchmarks))
     if not usual and (benchmark or ratings):
-        raise InputError(f"{planned[0][0].name} needs no benchmark; leave -b and --ratings out")
+        raise InputError(f"{planned[0][0].name} has no benchmarks: remove -b and --ratings")
     rows = _rows(metric or ())
     benchmarks = open_benchmarks(benchmark or (), data, ratings, limit, usual)
     # Published numbers have scipy's m in τ_c; ratings of one's own have none beside them.
@@ -145,11 +145,8 @@ def paper(
     ]
     made, errors = _make(work, setup, out)
     notes = [f"{name}: {line}" for name, each in benchmarks.items() for line in each.notes]
-    if (
-        data
-        and not named
-        and (lacking := [n for n in limited(usual, limit) if n not in benchmarks])
-    ):
+    lacking = [name for name in limited(usual, limit) if name not in benchmarks]
+    if lacking and data is not None and named is None:
         notes.append(f"not in {data}: {', '.join(lacking)}")
     show_results(made, out, form, notes, errors)
 
@@ -259,8 +256,8 @@ def _make(
             try:
                 if study.benchmarks and not benchmarks and not setup.logs:
                     raise InputError(
-                        f"{study.name} needs --data, a folder of benchmarks, --ratings, or --log, "
-                        "a run"
+                        f"{study.name} needs {' or '.join(study.benchmarks)} in --data, or "
+                        "--ratings FILE, or --log RUN"
                     )
                 result = study.run(replace(setup, benchmarks=benchmarks, options=values))
             except StoppedError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from discode.bench.results import StudyResult
 from discode.paper import cost, dataset, digits, examples, shift
 from discode.paper.base import Study, StudySetup
-from discode.paper.studies import PAPER_STUDIES
+from discode.paper.tables import PAPER_STUDIES
 
 __all__ = ["STUDIES", "Study", "StudyResult", "StudySetup"]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,33 +11,27 @@ from discode.bench.digits import SEEN, DigitCounts, count_digits
 from discode.bench.figures import BEFORE, BLUE, INK, RED, empty_figure, save_figure
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.results import StudyResult
-from discode.errors import InputError
-from discode.paper.base import Study, StudySetup
+from discode.benchmarks import Benchmark
+from discode.paper.base import Study, StudySetup, run_each
 from discode.stats import Interval
 
 
-def _run(setup: StudySetup) -> StudyResult:
-    if not setup.benchmarks:
-        raise InputError("digits needs --data: a run has scores, and no probabilities of digits")
-    tables: dict[str, CellTable] = {}
-    figures: dict[str, Callable[[Path], None]] = {}
-    findings: list[str] = []
-    problems: list[str] = []
-    for factory, place in product(setup.judges.values(), setup.benchmarks):
-        benchmark, judge = setup.benchmarks[place], factory.judge
-        pairs, which = benchmark.bare_pairs()
-        name = f"{judge.backend.identity.model} {place}"
-        readings = judge.read(pairs, setup.count_up(name, len(pairs)))
-        images = np.zeros(len(pairs), np.int64)
-        images[which] = benchmark.image
-        digits = count_digits(readings, images, setup.protocol)
-        suffix = f"-{len(findings) + 1}" if findings else ""
-        tables[f"digits{suffix}"], tables[f"digits-profile{suffix}"] = _tables(name, digits)
-        figures[f"digits{suffix}"] = partial(draw_digits, digits, name)
-        findings.append(_finding(name, digits))
-        if digits.failed:
-            problems.append(f"{name}: {digits.failed:,} pairs without a reading")
-    return StudyResult(tables, figures, findings=findings, problems=problems)
+def _count(setup: StudySetup, place: str, benchmark: Benchmark) -> StudyResult:
+    (factory,) = setup.judges.values()
+    judge = factory.judge
+    pairs, which = benchmark.bare_pairs()
+    name = f"{judge.backend.identity.model} {place}"
+    readings = judge.read(pairs, setup.count_up(name, len(pairs)))
+    images = np.zeros(len(pairs), np.int64)
+    images[which] = benchmark.image
+    digits = count_digits(readings, images, setup.protocol)
+    table, profile = _tables(name, digits)
+    return StudyResult(
+        {"digits": table, "digits-profile": profile},
+        {"digits": partial(draw_digits, digits, name)},
+        findings=[_finding(name, digits)],
+        problems=[f"{name}: {digits.failed:,} pairs without a reading"] if digits.failed else [],
+    )
 
 
 def _tables(name: str, digits: DigitCounts) -> tuple[CellTable, CellTable]:
@@ -133,6 +125,6 @@ STUDY = Study(
     "digits",
     "which answers a model prefers whatever it judges: raw digits, token probabilities, bias",
     ("observation",),
-    _run,
+    partial(run_each, make=_count),
     benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s", "mceval"),
 )

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,6 @@ from discode.bench.figures import (
 )
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.results import StudyResult
-from discode.bench.runlog import RunLog
 from discode.benchmarks import Benchmark, Ratings
 from discode.decoders import get_decoder, without_prior
 from discode.decoders.base import Floats
@@ -51,7 +49,7 @@ from discode.metrics import METRICS, MetricFactory
 from discode.metrics.judge_metric import JudgeMetric
 from discode.metrics.registry import asks_judge
 from discode.options import TEXT, Numbers, Option
-from discode.paper.base import Study, StudySetup, run_methods
+from discode.paper.base import Study, StudySetup, run_each, run_methods
 
 CLEAR = 0.5
 """People clearly prefer a caption whose mean rating is this share of the ratings' range higher."""
@@ -282,8 +280,6 @@ def _distributions(
 
 
 def _run(setup: StudySetup) -> StudyResult:
-    if not setup.benchmarks:
-        raise InputError("examples needs --data: a run has no captions and no images")
     names = (setup.options["first"], setup.options["second"])
     if names[0] == names[1]:
         raise InputError(f"{names[0]} cannot be compared with itself; give another second=")
@@ -292,41 +288,35 @@ def _run(setup: StudySetup) -> StudyResult:
             get_decoder(name.removeprefix("ref-"))
         elif not name.startswith("scorefile:"):
             lookup(METRICS, name, "metric", also=", or scorefile:PATH")
-    tables: dict[str, CellTable] = {}
-    figures: dict[str, Callable[[Path], None]] = {}
-    logs: dict[str, RunLog] = {}
-    findings: list[str] = []
-    problems: list[str] = []
-    for model, place in product(setup.judges, setup.benchmarks):
-        factory, benchmark = setup.judges[model], setup.benchmarks[place]
-        alone = replace(setup, judges={model: factory}, benchmarks={place: benchmark})
-        runs = run_methods(alone, names)
-        problems += runs.problems
-        name, log = next(iter(runs.logs.items()))  # the run of this benchmark comes first
-        if log.benchmark != benchmark.name or not {*names} <= log.results.keys():
-            continue
-        logs[name] = log
-        values = {label: log.results[label].value for label in names}
-        cases = find_cases(benchmark, *values.values())
-        shown = select_examples(cases, benchmark.image, setup.options["count"])
-        answers, rows = _rows(factory, benchmark, values, shown)
-        title = f"{name}: where {names[0]} and {names[1]} disagree most"
-        stem = f"examples-{len(tables) + 1}" if tables else "examples"
-        rated = isinstance(benchmark.judgments, Ratings)
-        tables[stem] = _table(rows, names, title, rated=rated)
-        title += "; people prefer the caption in green"
-        figures[stem] = partial(draw_sheet, rows, answers, title)
-        # How often they differ at all, so that examples are not taken for the rule.
-        right = [sum(case.right == side for case in cases) for side in (0, 1)]
-        kind = "cases with a clear preference" if rated else "choices"
-        findings.append(
-            f"{name}: of {len(cases):,} scored {kind} of people, "
-            f"{sum(right):,} divide the two: {names[0]} is right in {right[0]:,}, {names[1]} in "
-            f"{right[1]:,}."
-        )
-    if not tables:
-        raise InputError(next(iter(problems), "there is nothing to compare"))
-    return StudyResult(tables, figures, logs, findings, tuple(dict.fromkeys(problems)))
+    return run_each(setup, partial(_compare, names=names))
+
+
+def _compare(
+    setup: StudySetup, place: str, benchmark: Benchmark, names: tuple[str, str]
+) -> StudyResult:
+    (factory,) = setup.judges.values()
+    runs = run_methods(setup, names)
+    name, log = next(iter(runs.logs.items()))  # the run of this benchmark comes first
+    if log.benchmark != benchmark.name or not {*names} <= log.results.keys():
+        return StudyResult({}, problems=runs.problems)
+    values = {label: log.results[label].value for label in names}
+    cases = find_cases(benchmark, *values.values())
+    shown = select_examples(cases, benchmark.image, setup.options["count"])
+    answers, rows = _rows(factory, benchmark, values, shown)
+    title = f"{name}: where {names[0]} and {names[1]} disagree most"
+    rated = isinstance(benchmark.judgments, Ratings)
+    sheet = partial(draw_sheet, rows, answers, f"{title}; people prefer the caption in green")
+    # How often they differ at all, so that examples are not taken for the rule.
+    right = [sum(case.right == side for case in cases) for side in (0, 1)]
+    kind = "cases with a clear preference" if rated else "choices"
+    finding = (
+        f"{name}: of {len(cases):,} scored {kind} of people, {sum(right):,} divide the two: "
+        f"{names[0]} is right in {right[0]:,}, {names[1]} in {right[1]:,}."
+    )
+    table = _table(rows, names, title, rated=rated)
+    return StudyResult(
+        {"examples": table}, {"examples": sheet}, {name: log}, [finding], runs.problems
+    )
 
 
 def _rows(

@@ -10,11 +10,9 @@ would judge the drawings, on which less can be seen.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +26,11 @@ from discode.bench.runlog import RunLog
 from discode.bench.tables import MEASURE_SYMBOLS, plot_runs
 from discode.benchmarks import Benchmark
 from discode.decoders import METHODS, get_decoder
-from discode.errors import ImageError, InputError, lookup
+from discode.errors import ImageError, lookup
 from discode.files import replacing
 from discode.images import ImageSource, image_digest, open_image
 from discode.options import COUNT, TEXT, Option
-from discode.paper.base import Study, StudySetup, run_methods
+from discode.paper.base import Study, StudySetup, run_each, run_methods
 from discode.paper.styles import STYLES, render
 from discode.stats import Interval
 
@@ -106,52 +104,49 @@ def chosen_methods(names: str) -> list[str]:
 
 
 def _run(setup: StudySetup) -> StudyResult:
-    if not setup.benchmarks:
-        raise InputError("shift needs --data: the images are drawn anew")
     setup = replace(setup, protocol=replace(setup.protocol, tau_m="people"))
     styles = chosen_styles(setup.options["styles"])
     methods = chosen_methods(setup.options["methods"])
-    seed = setup.options["seed"]
-    tables: dict[str, CellTable] = {}
-    figures: dict[str, Callable[[Path], None]] = {}
-    findings: list[str] = []
-    logs: dict[str, RunLog] = {}
-    problems: dict[str, None] = {}
-    with ExitStack() as stack:
-        folder = setup.options["rendered"]
-        if folder is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-        for (place, benchmark), model in product(setup.benchmarks.items(), setup.judges):
-            drawn = {
-                f"{place}@{style}": render_benchmark(benchmark, style, Path(folder), seed=seed)
-                for style in styles
-            }
-            alone = replace(setup, benchmarks=drawn, judges={model: setup.judges[model]})
-            runs = run_methods(alone, methods)
-            problems |= dict.fromkeys(runs.problems)
-            by_style: dict[str, RunLog] = {}
-            for name, log in runs.logs.items():
-                place_of, _, style = log.benchmark.rpartition("@")
-                # The runs of these images come first; older ones may have others.
-                if place_of == benchmark.name and style in styles and style not in by_style:
-                    protocol = replace(log.protocol, tau_m="people")
-                    by_style[style] = logs[name] = measure_by(protocol, log)
-            if not by_style:
-                continue
-            stem = f"shift-{len(figures) + 1}" if figures else "shift"
-            who = f"{setup.judges[model].judge.backend.identity.model} {place}"
-            tables[stem] = _agreement(by_style, methods, who)
-            apart = {style: _differences(log, methods) for style, log in by_style.items()}
-            tables[stem.replace("shift", "shift-differences")] = CellTable(
-                ("domain", *next(iter(apart.values()))),
-                [[style, *cells.values()] for style, cells in apart.items()],
-                f"{who}, difference to {BASE}, paired",
-            )
-            figures[stem] = partial(plot_runs, by_style)
-            findings += _findings(who, apart)
-    if not tables:
-        raise InputError(next(iter(problems), "there is nothing to compare"))
-    return StudyResult(tables, figures, logs, findings, tuple(problems))
+    with tempfile.TemporaryDirectory() as temp:
+        folder = Path(setup.options["rendered"] or temp)
+        return run_each(setup, partial(_shift, styles=styles, methods=methods, folder=folder))
+
+
+def _shift(
+    setup: StudySetup,
+    place: str,
+    benchmark: Benchmark,
+    styles: Sequence[str],
+    methods: Sequence[str],
+    folder: Path,
+) -> StudyResult:
+    (judge,) = setup.judges.values()
+    drawn = {
+        f"{place}@{style}": render_benchmark(benchmark, style, folder, seed=setup.options["seed"])
+        for style in styles
+    }
+    runs = run_methods(replace(setup, benchmarks=drawn), methods)
+    named: dict[str, tuple[str, RunLog]] = {}
+    for name, log in runs.logs.items():
+        place_of, _, style = log.benchmark.rpartition("@")
+        if place_of == benchmark.name and style in styles:
+            # The runs of these images come first; older ones may have others.
+            named.setdefault(style, (name, measure_by(setup.protocol, log)))
+    if not named:
+        return StudyResult({}, problems=runs.problems)
+    by_style = {style: log for style, (_, log) in named.items()}
+    who = f"{judge.judge.backend.identity.model} {place}"
+    apart = {style: _differences(log, methods) for style, log in by_style.items()}
+    differences = CellTable(
+        ("domain", *next(iter(apart.values()))),
+        [[style, *cells.values()] for style, cells in apart.items()],
+        f"{who}, difference to {BASE}, paired",
+    )
+    return StudyResult(
+        {"shift": _agreement(by_style, methods, who), "shift-differences": differences},
+        {"shift": partial(plot_runs, by_style)}, dict(named.values()), _findings(who, apart),
+        runs.problems,
+    )  # fmt: skip
 
 
 def _agreement(logs: Mapping[str, RunLog], methods: Sequence[str], who: str) -> CellTable:

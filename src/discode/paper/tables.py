@@ -1,44 +1,43 @@
-"""Studies that fill tables of the paper: what each asks for is data, and one function makes all."""
+"""The paper's tables of agreement with people: a file of data each, and one function for all."""
 
 from __future__ import annotations
 
+import json
 import math
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
-
-from discode.bench.agreement import main_measure, note_ties
+from discode.bench.agreement import main_measure
 from discode.bench.compare import agreement_difference
-from discode.bench.layout import CellTable, MarkedInterval, TableValue
+from discode.bench.layout import CellTable, TableValue
 from discode.bench.published import (
-    PaperMatch,
     PublishedCell,
-    match_published,
-    paper_system,
     published_cells,
+    published_column,
 )
 from discode.bench.results import StudyResult
 from discode.bench.runlog import MetricResult, RunLog
 from discode.bench.tables import (
     MEASURE_SYMBOLS,
+    TableCell,
     benchmark_place,
     benchmark_title,
+    note_failed,
     note_tau_c,
     plot_runs,
-    table_measures,
+    table_cells,
+    tie_cells,
 )
 from discode.benchmarks import BENCHMARKS
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.metrics import METRICS
 from discode.metrics.registry import asks_judge
-from discode.paper.base import StudySetup, run_methods
+from discode.paper.base import Study, StudySetup, run_methods
 from discode.signature import Signature, SignedDecoder
 from discode.stats import Interval
 
@@ -51,27 +50,34 @@ missing images do not count."""
 
 
 @dataclass(frozen=True)
-class StudyLine:
-    """A line of a study's table: what it is called, and the method that scores it.
+class TableRow:
+    """A row: its name, the method that scores it, and what tells it from rows of the same name.
 
-    ``block`` is what it is one of, where a study scores the same line in several ways; ``setting``
-    and ``system`` are what the paper's line varies and whose it is, as ``published.csv`` has them.
+    ``metric`` is the metric's name where ``method`` is a label of the user's.
     """
 
     name: str
     method: str
     block: str = ""
-    setting: str = ""
     scale: str | None = None
-    system: str = "discode"
+    metric: str = ""
 
     @property
     def full_name(self) -> str:
         """The name with its block, if it has one."""
         return f"{self.name} ({self.block})" if self.block else self.name
 
+    @property
+    def group(self) -> str:
+        """Whether the method sees references."""
+        metric = METRICS.get(self.metric or self.method)
+        if metric is None and not asks_judge(self.method):
+            return "scores from files"
+        shown = metric and "references" in metric.needs
+        return "with references" if shown or self.method.startswith("ref-") else "reference-free"
+
     def holds(self, label: str, signature: Signature) -> bool:
-        """Whether a result belongs to the line, by how it was made."""
+        """Return whether a result belongs to the row, by how it was made."""
         if signature.decoder is None:
             return self.method in (label, signature.get("metric"))
         if not asks_judge(self.method):
@@ -86,74 +92,65 @@ class StudyLine:
 
 
 @dataclass(frozen=True)
-class TableStudy:
-    """What a study of the paper's tables asks for, and how its lines are put together.
+class PaperTable:
+    """A table of the paper, as ``data/paper/NUMBER-NAME.json`` describes it.
 
-    ``tables`` are ours by name, each with the labels of the paper's tables that it joins.
-    ``heading`` goes from a line and its model ("" for metrics that ask none) to what the line
-    stands under, ``paper_heading`` from a cell of the paper's line. ``contrasts`` are methods whose
-    difference, the first minus the second, is worth a sentence.
+    ``joins`` are our tables by name, each with the labels of the paper's tables that it joins.
+    ``heading`` is what a row stands under, made of its {group}, {model} and {block}.
+    ``contrasts`` are pairs of methods whose difference gets a sentence.
     """
 
-    tables: Mapping[str, tuple[str, ...]]
-    lines: tuple[StudyLine, ...]
-    heading: Callable[[StudyLine, str], str]
-    paper_heading: Callable[[PublishedCell], str]
+    name: str
+    about: str
+    benchmarks: tuple[str, ...]
+    joins: Mapping[str, tuple[str, ...]]
+    heading: str
+    rows: tuple[TableRow, ...]
     contrasts: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def load(cls, path: Path) -> PaperTable:
+        """Read a table."""
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        rows = tuple(TableRow(**row) for row in data.pop("rows"))
+        return cls(name=path.stem.partition("-")[2], rows=rows, **data)
+
+    @property
+    def study(self) -> Study:
+        """The table as a study."""
+        labels = tuple(label for joined in self.joins.values() for label in joined)
+        return Study(self.name, self.about, labels, self.run, tuple(self.benchmarks))
 
     def run(self, setup: StudySetup) -> StudyResult:
         """Score what is missing, and lay everything out as the paper does."""
         self._check_benchmarks(setup)
-        study = self._with_metrics(setup.metrics)
-        methods = list(dict.fromkeys(line.method for line in study.lines))
-        scales = list(dict.fromkeys(line.scale for line in study.lines))
-        runs = run_methods(setup, methods, scales)
-        return study._with_metrics_of(setup.logs)._lay_out(runs, setup)
-
-    def _with_metrics(self, metrics: Mapping[str, str]) -> TableStudy:
-        """Return a table of metrics with a line for each that the paper has in it, or nowhere."""
-        if all(asks_judge(line.method) for line in self.lines):
-            return self  # it is about judges only
-        labels = {label for joined in self.tables.values() for label in joined}
-        here = {cell.system: cell for cell in published_cells() if cell.table in labels}
-        elsewhere = {cell.system for cell in published_cells()} - here.keys()
-        lines = {line.method: line for line in self.lines}
-        for label, spec in metrics.items():
-            name = spec.partition(":")[0]
-            if asks_judge(spec):
-                name = "ref-discode" if spec.startswith("ref-") else "discode"
-            system = paper_system(name if name in METRICS else label)
-            if system not in elsewhere:
-                title = system_title(here[system]) if name == label and system in here else label
-                lines.setdefault(label, StudyLine(title, label, system=name))
-        return replace(self, lines=tuple(lines.values()))
-
-    def _with_metrics_of(self, logs: Mapping[str, RunLog]) -> TableStudy:
-        """Return a table of metrics with a line for each that logs have and the study does not."""
-        if all(asks_judge(line.method) for line in self.lines):
-            return self  # it is about judges only
-        more = {
-            label: StudyLine(label, label, system=result.signature.get("metric"))
-            for log in logs.values()
-            for label, result in log.results.items()
-            if result.signature.decoder is None and self.line_of(label, result) is None
-        }
-        return replace(self, lines=(*self.lines, *more.values()))
-
-    def _lay_out(self, runs: StudyResult, setup: StudySetup) -> StudyResult:
-        cells = self.cells(runs.logs)
-        tables = {name: self._table(name, cells, runs) for name in self.tables}
+        judges = all(asks_judge(row.method) for row in self.rows)
+        table = self if judges else self._with_metrics(setup.metrics)
+        methods = list(dict.fromkeys(row.method for row in table.rows))
+        runs = run_methods(setup, methods, list(dict.fromkeys(row.scale for row in table.rows)))
+        table = table if judges else table._with_metrics_of(setup.logs)
+        named, headings = table.named(runs.logs)
+        cells = [
+            cell
+            for logs in _grouped(named, lambda name: published_column(named[name], "")).values()
+            for cell in table_cells({name: named[name] for name in logs})
+        ]
+        drawn = {name: table.lay_out(name, cells, headings, runs) for name in table.joins}
         return replace(
             runs,
-            tables={name: table for name, table in tables.items() if table is not None},
-            figures={next(iter(self.tables)): partial(_plot_lines, self, runs.logs)},
-            findings=self._findings(runs.logs, setup),
+            tables={name: each for name, each in drawn.items() if each is not None},
+            figures={next(iter(table.joins)): partial(plot_runs, named)},
+            findings=table.findings(runs.logs, setup),
         )
+
+    def published(self) -> list[PublishedCell]:
+        """Return the paper's cells of all tables that are joined."""
+        labels = [label for joined in self.joins.values() for label in joined]
+        return [cell for cell in published_cells() if cell.table in labels]
 
     def _check_benchmarks(self, setup: StudySetup) -> None:
         """Raise where the paper has a benchmark in other tables only: there would be no column."""
-        labels = {label for joined in self.tables.values() for label in joined}
-        known = {cell.column.split()[0] for cell in published_cells() if cell.table in labels}
+        known = {cell.column.split()[0] for cell in self.published()}
         others = {cell.column.split()[0] for cell in published_cells()} - known
         here = {benchmark.name for benchmark in setup.benchmarks.values()}
         here |= {log.benchmark for log in setup.logs.values()}
@@ -163,267 +160,177 @@ class TableStudy:
                 f"{', '.join(name for name in BENCHMARKS if name in known)}"
             )
 
-    def line_of(self, label: str, result: MetricResult) -> StudyLine | None:
-        """Return the line that a result belongs to, by how it was made; None if to none."""
-        exact = [line for line in self.lines if line.method == label]
-        return next(
-            (line for line in exact or self.lines if line.holds(label, result.signature)), None
-        )
+    def _with_metrics(self, metrics: Mapping[str, str]) -> PaperTable:
+        """Return the table with a row for each metric that the paper has in it, or nowhere."""
+        titles = {cell.metric: cell.title for cell in self.published()}
+        elsewhere = {cell.metric for cell in published_cells()} - titles.keys()
+        rows = {row.method: row for row in self.rows}
+        for label, spec in metrics.items():
+            name = spec.partition(":")[0]
+            if asks_judge(spec):
+                name = "ref-paper" if spec.startswith("ref-") else "paper"
+            if (name if name in METRICS else label) not in elsewhere:
+                title = titles.get(label, label) if name == label else label
+                rows.setdefault(label, TableRow(title, label, metric=name))
+        return replace(self, rows=tuple(rows.values()))
 
-    def results(self, log: RunLog) -> Iterator[tuple[str, StudyLine, str, MetricResult]]:
-        """Yield the results of a run that lines have: label, line, model ("" without), result."""
+    def _with_metrics_of(self, logs: Mapping[str, RunLog]) -> PaperTable:
+        """Return the table with a row for each metric of logs that has none."""
+        more = {
+            label: TableRow(label, label, metric=result.signature.get("metric"))
+            for log in logs.values()
+            for label, result in log.results.items()
+            if result.signature.decoder is None and self.row_of(label, result) is None
+        }
+        return replace(self, rows=(*self.rows, *more.values()))
+
+    def row_of(self, label: str, result: MetricResult) -> TableRow | None:
+        """Return the row that a result belongs to, by how it was made; None if to none."""
+        exact = [row for row in self.rows if row.method == label]
+        held = (row for row in exact or self.rows if row.holds(label, result.signature))
+        return next(held, None)
+
+    def results(self, log: RunLog) -> Iterator[tuple[str, TableRow, str, MetricResult]]:
+        """Yield the results of a run that rows have: label, row, model ("" without), result."""
         for label, result in log.results.items():
-            line = self.line_of(label, result)
+            row = self.row_of(label, result)
             present = log.judged(result.errors).mean()
             failed = result.measures["failed"].value - (1 - present)
-            if line is not None and failed <= MOST_FAILED * present:
+            if row is not None and failed <= MOST_FAILED * present:
                 model = result.signature.get("model") if asks_judge(label) else ""
-                yield label, line, model, result
+                yield label, row, model, result
 
-    def cells(self, logs: Mapping[str, RunLog]) -> list[StudyCell]:
-        """Return the numbers that runs have, model by model, in the order of the lines."""
-        cells: dict[tuple[StudyLine, str, Column], StudyCell] = {}
-        for name, log in logs.items():
-            run = _place(name, logs)
-            for label, line, model, result in self.results(log):
-                every = log.judged_image
-                images = len(np.unique(every[log.judged(result.errors)])), len(np.unique(every))
-                for measure in table_measures(log):
-                    column = _column_of(log, measure, run)
-                    value = result.measures[measure].times(100)
-                    match = match_published(log, label, measure)
-                    cell = StudyCell(line, model, column, value, match, images)
-                    cells.setdefault((line, model, column), cell)
-                if "tau_b" in table_measures(log):
-                    column, rate = _column_of(log, "ties", run), result.measures["ties"].times(100)
-                    cell = StudyCell(line, model, column, rate, PaperMatch(), images)
-                    cells.setdefault((line, model, column), cell)
-        # Metrics that ask no model come first, as in the paper.
-        models = sorted(dict.fromkeys(model for _, model, _ in cells), key=bool)
-        return sorted(
-            cells.values(),
-            key=lambda cell: (models.index(cell.model), self.lines.index(cell.line)),
+    def named(
+        self, logs: Mapping[str, RunLog]
+    ) -> tuple[dict[str, RunLog], dict[str, tuple[str, str]]]:
+        """Return runs whose results are called by their rows, and the headings and titles of these.
+
+        Rows come model by model in the table's order; metrics that ask no model are the first, as
+        in the paper. Of a row that two runs of the same data have, the first is taken.
+        """
+        found = {name: list(self.results(log)) for name, log in logs.items()}
+        models = sorted(
+            dict.fromkeys(model for each in found.values() for _, _, model, _ in each), key=bool
         )
+        several = len([model for model in models if model]) > 1
+        named: dict[str, RunLog] = {}
+        rows: dict[str, tuple[int, int]] = {}
+        headings: dict[str, tuple[str, str]] = {}
+        for name, results in found.items():
+            taken = [log.results for log in named.values() if log.same_questions(logs[name])]
+            mine: dict[str, MetricResult] = {}
+            for _, row, model, result in results:
+                label = row.full_name + (f", {model}" if several and model else "")
+                heading = self.heading.format(group=row.group, model=model, block=row.block)
+                title = row.name if model in heading else f"{row.name}, {model}"
+                headings[label] = heading, title
+                rows[label] = models.index(model), self.rows.index(row)
+                if not any(label in each for each in taken):
+                    mine.setdefault(label, result)
+            if mine:
+                named[name] = replace(logs[name], results=mine)
+        return named, {label: headings[label] for label in sorted(rows, key=rows.__getitem__)}
 
-    def _table(self, name: str, cells: Sequence[StudyCell], runs: StudyResult) -> CellTable | None:
-        paper = [cell for label in self.tables[name] for cell in published_cells(label)]
-        columns = _columns(runs.logs, paper, only_paper=name != next(iter(self.tables)))
-        if not columns:
+    def lay_out(
+        self,
+        name: str,
+        cells: Sequence[TableCell],
+        headings: Mapping[str, tuple[str, str]],
+        runs: StudyResult,
+    ) -> CellTable | None:
+        """Return one of the tables: our rows, the paper's numbers below them, and its others."""
+        paper = [cell for label in self.joins[name] for cell in published_cells(label)]
+        here = _in_columns(cells, paper, only_paper=name != next(iter(self.joins)))
+        if not here:
             return None
-        tied = _tie_warnings(cells, columns)
-        for column in tied:
-            columns.insert(1 + max(map(columns.index, _beside(column, columns))), column)
-        here = [cell for cell in cells if cell.column in columns]
-        ours = {cell.match.cell.row for cell in here if cell.match.cell is not None}
-        others = [cell for cell in paper if cell.row not in ours]
-        rows = [*self._own_rows(here, columns), *self._paper_rows(others, columns)]
+        benchmarks = {cell.benchmark for cell in here}
+        ties, tied = tie_cells([cell for cell in cells if cell.benchmark in benchmarks])
+        table = {(cell.metric, cell.benchmark, cell.column): cell for cell in (*here, *ties)}
+        columns = list(dict.fromkeys((cell.benchmark, cell.column) for cell in table.values()))
+        columns.sort(key=lambda column: benchmark_place(column[0]))
+        rows: list[tuple[str, list[TableValue]]] = []
+        for label, (heading, title) in headings.items():
+            own = [table.get((label, *column)) for column in columns]
+            values: list[TableValue] = [None if cell is None else cell.interval for cell in own]
+            printed = [f"{c.paper:.1f}" if c and c.published else "" for c in own]
+            mark = " *" if any(cell and cell.failed > 0 for cell in own) else ""
+            if any(own):
+                rows.append((heading, [f"  {title}{mark}", *values]))
+            if any(printed):
+                rows.append((heading, ["    paper", *printed]))
+        shown = {_source(cell.published) for cell in here if cell.published}
+        others = [cell for cell in paper if _source(cell) not in shown]
+        for of in _grouped(others, _source).values():
+            one, texts = of[0], {cell.column: f"{cell.value:.1f}" for cell in of}
+            heading = self.heading.format(group=one.group, model=one.model, block="the paper")
+            known = one.model in heading or one.model in one.title
+            title = one.title if known else f"{one.title}, {one.model}"
+            numbers = [texts.get(column) for _, column in columns]
+            if any(numbers):
+                rows.append((heading, [f"  {title} (published)", *numbers]))
         body: list[list[TableValue]] = []
         for heading, block in _grouped(rows, lambda row: row[0]).items():
-            body += [[heading], *(row for _, row in block)]
-        rated = any(column[0].endswith(" tau_c") for column in columns)
-        about = [*(note_tau_c(runs.logs.values()) if rated else ()), *tied.values()]
-        notes = dict.fromkeys([*runs.left_out, *about, *filter(None, map(_note, here))])
-        return CellTable(["", *map(_title, columns)], body, notes=list(notes))
+            body += [[heading], *(cells for _, cells in block)]
+        rated = any(cell.measure == "tau_c" for cell in here)
+        notes = [*runs.left_out, *(note_tau_c(runs.logs.values()) if rated else ()), *tied]
+        titles = [
+            (benchmark_title(where), MEASURE_SYMBOLS.get(measure, measure))
+            for where, measure in ((where, column.partition(" ")[2]) for where, column in columns)
+        ]
+        return CellTable(["", *titles], body, notes=[*notes, *note_failed(here)])
 
-    def _own_rows(self, cells: Sequence[StudyCell], columns: Sequence[Column]) -> Iterator[_Row]:
-        """Yield our rows with their headings, each with the paper's numbers below it, if any."""
-        for (line, model), row in _grouped(cells, lambda cell: (cell.line, cell.model)).items():
-            heading = self.heading(line, model)
-            title = line.name if model in heading else f"{line.name}, {model}"
-            values = {cell.column: cell.shown for cell in row}
-            yield heading, [f"  {title}", *(values.get(column) for column in columns)]
-            paper = {c.column: f"{c.match.cell.value:.1f}" for c in row if c.match.cell is not None}
-            if paper:
-                yield heading, ["    paper", *(paper.get(column, "") for column in columns)]
-
-    def _paper_rows(
-        self, cells: Sequence[PublishedCell], columns: Sequence[Column]
-    ) -> Iterator[_Row]:
-        """Yield the paper's rows with their headings."""
-        for row in _grouped(cells, lambda cell: cell.row).values():
-            printed = {cell.column: f"{cell.value:.1f}" for cell in row}
-            values = [printed.get(published) for published, _ in columns]
-            if any(values):
-                heading = self.paper_heading(row[0])
-                yield heading, [f"  {self._paper_title(row[0], heading)} (published)", *values]
-
-    def _paper_title(self, cell: PublishedCell, heading: str) -> str:
-        """Return what a line of the paper is called: as ours with its setting, or as it prints."""
-        system = "smoothing" if cell.system == "fleur" else cell.system  # FLEUR's is smoothing, too
-        named = (
-            line.name
-            for line in self.lines
-            if line.setting and (line.system, line.setting) == (system, cell.setting)
-        )
-        title = next(named, "") or system_title(cell)
-        return title if cell.model in heading else f"{title}, {cell.model}"
-
-    def _findings(self, logs: Mapping[str, RunLog], setup: StudySetup) -> list[str]:
+    def findings(self, logs: Mapping[str, RunLog], setup: StudySetup) -> list[str]:
         """Return a sentence for each contrast and run: the difference with its interval."""
         sentences: dict[str, None] = {}
         for log in logs.values() if setup.protocol.resamples else ():
-            here = {
-                (line.method, model): (label, line) for label, line, model, _ in self.results(log)
-            }
+            here = {(row.method, model): (label, row) for label, row, model, _ in self.results(log)}
             models = dict.fromkeys(model for _, model in here)
             for (a, b), model in product(self.contrasts, models):
                 if {(a, model), (b, model)} <= here.keys():
-                    (first, line), (second, other) = here[a, model], here[b, model]
+                    (first, row), (second, other) = here[a, model], here[b, model]
                     apart = agreement_difference(log, first, second, setup.protocol).difference
-                    sentences[_sentence(log, model, line, other, apart)] = None
+                    sentences[_sentence(log, model, row, other, apart)] = None
         return list(sentences)
 
 
-Column = tuple[str, str]
-"""What the paper calls a column ("composite tau_c"), and the run's name if runs differ in data."""
-
-_Row = tuple[str, list[TableValue]]
-"""A row of a table, after the heading that it stands under."""
-
-
-@dataclass(frozen=True)
-class StudyCell:
-    """A number of ours in percent: of which line and model, and the paper's that belongs to it.
-
-    ``images`` is the number of images that it is about, and that of the benchmark's images.
-    """
-
-    line: StudyLine
-    model: str
-    column: Column
-    value: Interval
-    match: PaperMatch
-    images: tuple[int, int]
-
-    @property
-    def shown(self) -> Interval:
-        """The number, with a mark where images are missing."""
-        number = self.value
-        if self.images[0] == self.images[1]:
-            return number
-        return MarkedInterval(number.value, number.low, number.high, number.level)
+def _source(cell: PublishedCell) -> tuple[str, ...]:
+    """Return whose number a cell is, in whichever table it stands."""
+    if cell.metric:
+        return cell.metric, cell.scale, cell.model
+    return cell.system, cell.setting, cell.model
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Return items by key, in the order in which they come."""
-    groups: dict[K, list[T]] = {}
+    groups: dict[Any, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
 
 
-def _note(cell: StudyCell) -> str:
-    """Return why a number of ours is not compared with the paper, where that is worth a note."""
-    if isinstance(cell.shown, MarkedInterval):
-        return (
-            f"{cell.shown.mark} {_title(cell.column)[0]}: {cell.images[0]:,} of {cell.images[1]:,} "
-            "images; the others are missing, so no published number is comparable"
-        )
-    if cell.match.reason and cell.match.cell is not None:
-        return f"{cell.line.name}: not compared with the paper ({cell.match.reason})"
-    other_data = cell.match.reason.startswith("other data")
-    return f"Published numbers are of {cell.match.reason}" if other_data else ""
+def _in_columns(
+    cells: Sequence[TableCell], paper: Sequence[PublishedCell], *, only_paper: bool
+) -> list[TableCell]:
+    """Return the cells in the paper's columns, and in those that it lacks.
 
-
-def _tie_warnings(cells: Sequence[StudyCell], columns: Sequence[Column]) -> dict[Column, str]:
-    """Return columns of tie rates that differ beside a column of τ_b, each with a line on them."""
-    rates: dict[Column, dict[str, float]] = {}
-    several = len({cell.model for cell in cells if cell.model}) > 1
-    for cell in cells:
-        if cell.column[0].endswith(" ties") and _beside(cell.column, columns):
-            name = cell.line.full_name + (f" of {cell.model}" if several and cell.model else "")
-            rates.setdefault(cell.column, {})[name] = cell.value.value
-    return {
-        column: line
-        for column, named in rates.items()
-        for line in note_ties(named, f" on {_title(column)[0]}")
-    }
-
-
-def _beside(ties: Column, columns: Sequence[Column]) -> list[Column]:
-    """Return the columns of τ that a column of tie rates belongs to."""
-    name = ties[0].removesuffix(" ties")
-    return [c for c in columns if c in ((f"{name} {tau}", ties[1]) for tau in ("tau_b", "tau_c"))]
-
-
-def _title(column: Column) -> tuple[str, str]:
-    """Return the benchmark's title, which stands above all its columns, and the measure."""
-    published, run = column
-    name, _, measure = published.partition(" ")
-    above = benchmark_title(name) + (f" ({run})" if run else "")
-    return above, MEASURE_SYMBOLS.get(measure, measure)
-
-
-def _place(name: str, logs: Mapping[str, RunLog]) -> str:
-    """Return a run's name if a run of other data or options would stand in the same columns."""
-    log = logs[name]
-    alike = (
-        other.same_questions(log)
-        for other in logs.values()
-        if _column_of(other, "") == _column_of(log, "")
-    )
-    return "" if all(alike) else name
-
-
-def _column_of(log: RunLog, measure: str, run: str = "") -> Column:
-    row = BENCHMARKS.get(log.benchmark)
-    if row is None:
-        return f"{log.benchmark} {measure}", run
-    options = row.option_texts(log.options)
-    return row.published_column.format(benchmark=row.name, measure=measure, **options), run
-
-
-def _columns(
-    logs: Mapping[str, RunLog], paper: Sequence[PublishedCell], *, only_paper: bool
-) -> list[Column]:
-    """Return the paper's columns of the benchmarks that were run, and those that it lacks.
-
-    Those of a benchmark of one's own; and where the paper's table has a benchmark's categories,
+    These are a benchmark of one's own; and where the paper's table has a benchmark's categories,
     other categories of it, such as a domain that MCEval does not have.
     """
-    printed = list(dict.fromkeys(cell.column for cell in paper))
+    printed = {cell.column for cell in paper}
     every = {cell.column for cell in published_cells()}
     known = {column.partition(" ")[0] for column in every}
-    divided = {c.partition(" ")[0] for c in printed if not c.endswith(" mean")}
-    columns: dict[Column, None] = {}
-    for name, log in logs.items():
-        for measure in table_measures(log):
-            column = _column_of(log, measure, _place(name, logs))
-            if (
-                column[0] in printed
-                or (log.benchmark in divided and column[0] not in every)
-                or not (only_paper or log.benchmark in known)
-            ):
-                columns[column] = None
+    divided = {column.partition(" ")[0] for column in printed if not column.endswith(" mean")}
 
-    def place(column: Column) -> tuple[int, bool, int]:
-        return (
-            benchmark_place(column[0]),
-            column[0].endswith(" mean"),
-            printed.index(column[0]) if column[0] in printed else len(printed),
-        )
+    def belongs(column: str) -> bool:
+        name = column.partition(" ")[0]
+        other = column not in every and name in divided
+        return column in printed or other or not (only_paper or name in known)
 
-    return sorted(columns, key=place)
+    return [cell for cell in cells if belongs(cell.column)]
 
 
-_JUDGES = {"raw": "Raw score", "smoothing": "Smoothing", "fleur": "FLEUR", "discode": "DISCODE"}
-
-
-def system_title(cell: PublishedCell) -> str:
-    """Return what a system is called in tables, without its citation.
-
-    >>> [system_title(cell) for cell in published_cells("foil", column="foil 1-ref")][-3:]
-    ['FLEUR', 'G-VEval', 'DISCODE']
-    """
-    bare = cell.system.removeprefix("ref-")
-    if bare in _JUDGES:
-        return ("Ref" if bare != cell.system else "") + _JUDGES[bare]
-    title = re.sub(r" *\([^)]*et al[^)]*\)+", "", cell.printed)
-    return title.removesuffix(f" ({cell.model})").removesuffix(cell.model)
-
-
-def _sentence(log: RunLog, model: str, a: StudyLine, b: StudyLine, apart: Interval) -> str:
-    """Return what a difference says."""
+def _sentence(log: RunLog, model: str, a: TableRow, b: TableRow, apart: Interval) -> str:
+    """Return a difference in words."""
     measure = MEASURE_SYMBOLS[main_measure(log.benchmark, log.judgments)]
     if measure == "τ_c" and log.protocol.tau_m != "people":  # differences have people's m
         measure += " with people's m"
@@ -440,16 +347,6 @@ def _sentence(log: RunLog, model: str, a: StudyLine, b: StudyLine, apart: Interv
     )
 
 
-def _plot_lines(study: TableStudy, logs: Mapping[str, RunLog], path: Path) -> None:
-    """Plot every line that runs have, called by its name."""
-    models = {r.signature.get("model") for log in logs.values() for r in log.results.values()}
-    several = len(models - {""}) > 1
-    named: dict[str, RunLog] = {}
-    for name, log in logs.items():
-        results = {
-            line.full_name + (f", {model}" if several and model else ""): result
-            for _, line, model, result in study.results(log)
-        }
-        if results:
-            named[name] = replace(log, results=results)
-    plot_runs(named, path)
+FOLDER = Path(__file__).parents[1] / "data" / "paper"
+PAPER_STUDIES = tuple(PaperTable.load(path).study for path in sorted(FOLDER.glob("*.json")))
+"""The studies of the paper's tables of agreement with people, in the order of their files."""

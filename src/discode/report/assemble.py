@@ -217,7 +217,10 @@ def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> di
                 "ties": 100 * result.measures["ties"].value,
                 "failed": 100 * result.measures["failed"].value,
                 "cells": {
-                    name: [short_number(v) for v in (c.value, c.low, c.high, c.paper, c.difference)]
+                    name: [
+                        short_number(v)
+                        for v in (c.value, c.interval.low, c.interval.high, c.paper, c.difference)
+                    ]
                     for name, c in by_measure.items()
                 },
                 "charts": chart_metric(log, label),
