@@ -22,6 +22,7 @@ from discode.cli import (
     decode,
     demo,
     explain,
+    filter,
     lists,
     paper,
     probe,
@@ -84,6 +85,7 @@ def _root(
 
 app.command("score")(score.score)
 app.command("explain")(explain.explain)
+app.command("filter")(filter.filter_scores)
 app.command("decode")(decode.decode)
 app.command("demo")(demo.demo)
 app.command("compare")(compare.compare)
