@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from discode.explain.effects import NOT_READ
+from discode.files import read_rows
 from discode.images import demo_path
 from discode.judge import load
 from tests.helpers import mini_benchmarks as mini
@@ -89,6 +90,74 @@ def test_a_caption_that_is_read_in_part_says_so(tmp_path: Path) -> None:
     assert "+nan" not in call("explain", CAT, "a cat", "--model", _nothing_in(tmp_path)).stdout
 
 
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Pairs with references, one without an image and one without a caption."""
+    rows = [
+        ("cat.jpg", CAPTIONS[0], 0.9), ("cat.jpg", CAPTIONS[1], 0.8), ("missing.jpg", "a cat", 0.1),
+        ("cat.jpg", "", 0.2), ("coffee.jpg", "a cup of coffee next to a dog", 0.7),
+        ("coffee.jpg", "a cup of coffee", 0.6),
+    ]  # fmt: skip
+    lines = [f"pair {n},{','.join(map(str, row))},a reference" for n, row in enumerate(rows)]
+    path = tmp_path / "pairs.csv"
+    path.write_text("\n".join(["id,image,caption,score,reference", *lines]))
+    return path
+
+
+def test_the_lowest_rows_of_a_file_are_explained(table: Path, tmp_path: Path) -> None:
+    judge = ("--images", demo_path(), "--model", "embedded", "--threads", 1)
+    call("score", "--input", table, *judge, "-m", "discode", "-m", "raw", "-o", tmp_path / "s.csv")
+    call("score", "--input", table, *judge, "-o", tmp_path / "s.parquet")
+    wanted = [row for _, row in read_rows(tmp_path / "s.parquet") if row["score"] is not None]
+    wanted.sort(key=lambda row: row["score"])
+    for file in (table, tmp_path / "s.csv", tmp_path / "s.parquet"):
+        done = call("explain", "--input", file, "--top", 3, "--json", *judge)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        for row, low in zip(rows, wanted[:3], strict=True):
+            assert [row[key] for key in ("id", "image", "caption")] == [
+                low[key] for key in ("id", "image", "caption")
+            ]
+            assert row["score"] == pytest.approx(low["score"], abs=1e-6)
+            assert row["spans"]
+        assert done.returncode == 1  # of the rows without a score
+        assert "failed: pair 2" in done.stderr
+        assert "failed: pair 3" in done.stderr
+    printed = call("explain", "--input", table, *judge).stdout
+    (lowest,) = load("embedded").explain(demo_path() / wanted[0]["image"], wanted[0]["caption"])
+    assert printed.startswith(f"{lowest.score:.3f}  {lowest}\n")
+    assert [printed.count(row["id"]) for row in wanted] == [1] * 4
+    order = [printed.index(row["id"]) for row in wanted]
+    assert order == sorted(order)
+
+
+def test_a_score_file_chooses_by_its_own_scores(table: Path, tmp_path: Path) -> None:
+    judge = ("--images", demo_path(), "--model", "embedded")
+    scores = tmp_path / "s.jsonl"
+    call("score", "--input", table, *judge, "-o", scores)
+    rows = [row for _, row in read_rows(scores)]
+    best = max((row for row in rows if row["score"] is not None), key=lambda row: row["score"])
+    best["score"] = 0.0
+    scores.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    done = call("explain", "--input", scores, "--top", 1, "--json", *judge)
+    (row,) = map(json.loads, done.stdout.splitlines())
+    assert row["id"] == best["id"]
+    assert row["score"] > 0.5
+    with serving() as server:
+        served = ("--model", "endpoint:tiny", "--base-url", server.url, "--dry-run")
+        done = call("explain", "--input", scores, "--top", 1, "--images", demo_path(), *served)
+        assert f"{1 + len(row['spans'])} requests" in done.stdout
+        refused(call("explain", "--input", table, "--images", demo_path(), *served), "--dry-run")
+        assert server.asked == []
+
+
+def test_a_file_in_which_nothing_has_a_score(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("image,caption\nmissing.jpg,a cat\n")
+    done = call("explain", "--input", path, "--model", "embedded")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "missing.jpg" in done.stderr
+
+
 def _nothing_in(folder: Path) -> str:
     """Return a recording that has no reading of what is asked."""
     load("embedded", store=folder / "readings.db").score(CAT, "a bird")
@@ -98,8 +167,11 @@ def _nothing_in(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        ((), "argument"),
-        ((CAT,), "argument"),
+        ((), "caption"),
+        ((CAT,), "caption"),
+        ((CAT, "a cat", "--top", 2), "--input"),
+        ((CAT, "a cat", "--annotations", CAT), "--input"),
+        (("--input", "missing.csv"), "missing.csv"),
         (("missing.jpg", "a cat"), "missing.jpg"),
         ((CAT, CAT), "cat.jpg"),
         ((CAT, "a cat", "--threshold", "-1"), "threshold"),

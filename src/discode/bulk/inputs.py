@@ -110,6 +110,11 @@ def _is_output(file: Path) -> bool:
     folders = (file.parent, file.parent.parent)
     if Shard.of(file.name) and any((folder / MANIFEST).exists() for folder in folders):
         return True
+    return is_score_file(file)
+
+
+def is_score_file(file: Path) -> bool:
+    """Whether a file holds scores that discode wrote, by its columns."""
     try:
         row = next(read_table(file), ("", {}))[1] if format_of(file) in SCORE_FORMATS else {}
     except InputError:

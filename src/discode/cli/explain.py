@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,26 +14,50 @@ import typer
 from rich.text import Text
 
 from discode.bulk import Totals
+from discode.bulk.chunks import CHUNK_ROWS
+from discode.bulk.inputs import is_score_file
 from discode.bulk.judging import EXAMPLES
 from discode.cli import output
 from discode.cli.dry_run import check_served, print_estimate
 from discode.cli.model_options import PANEL, Model, with_model_options
 from discode.cli.score import (
+    Annotations,
     AsJson,
     BatchSize,
+    Captions,
     DryRun,
+    ImageArgument,
+    Images,
     PromptName,
     References,
+    Rows,
     ScaleName,
+    Source,
     check_input,
+    read_input,
 )
-from discode.errors import count_of
+from discode.columns import PairColumns, image_name
+from discode.errors import InputError, count_of
 from discode.explain import MAX_SPANS, THRESHOLD, Explanation, Span
 from discode.explain.effects import NOT_READ, pairs_to_explain
 from discode.images import open_image
-from discode.judge import load
-from discode.pairs import make_pairs
+from discode.judge import Judge, load
+from discode.metrics.scorefile import read_scores
+from discode.pairs import Pair, PairParser
 
+LOWEST = 10
+"""Rows of a file that are explained by default."""
+Failures = list[tuple[str, str]]
+"""Ids and reasons."""
+ScoredPair = tuple[float, str | None, Pair]
+"""A score, what the input calls the image, and the pair."""
+Top = Annotated[
+    int | None,
+    typer.Option(
+        min=1, rich_help_panel="Input",
+        help=f"Explain the N rows of --input with the lowest scores; default: {LOWEST}.",
+    ),
+]  # fmt: skip
 Threshold = Annotated[
     float, typer.Option(help="Marks words that lack this share of the caption's score.")
 ]
@@ -42,8 +69,12 @@ StoreFile = Annotated[Path | None, typer.Option(help="Readings to keep and to re
 
 @with_model_options
 def explain(
-    image: Annotated[str, typer.Argument(help="An image.")],
-    captions: Annotated[list[str], typer.Argument(help="Captions of it.")],
+    image: ImageArgument = None,
+    captions: Captions = None,
+    source: Source = None,
+    images: Images = None,
+    annotations: Annotations = None,
+    top: Top = None,
     reference: References = None,
     threshold: Threshold = THRESHOLD,
     model: Model = None,
@@ -63,28 +94,57 @@ def explain(
     A word is replaced by one that says nothing (something, someone), or left out; what the score
     loses is the word's effect. A caption costs one reading, and one for each of its words, of which
     the first 40 are looked at.
+
+    Of a file, the rows with the lowest scores are explained. A file that discode score wrote has
+    the scores; the rows of another file are scored first.
     """
     if dry_run:
         check_served(model)
-    check_input(image, captions)
-    pairs = make_pairs(image, captions, reference or None)
-    open_image(image)  # which is not there, or broken, is the same for all captions
+    check_input(image, captions, reference, source, images, annotations)
+    if top is not None and not source:
+        raise InputError("--top requires --input FILE")
+    rows = read_input(image, captions, reference, source, images, annotations)
+    has_scores = bool(rows.files) and is_score_file(rows.files[0])
+    if dry_run and source and not has_scores:
+        raise InputError("--dry-run requires scores here; give --input the output of discode score")
+    lowest: list[ScoredPair]
+    failed: Failures = []
+    if not source:
+        (chunk,) = rows.read(CHUNK_ROWS)
+        lowest = [
+            (math.nan, name, pair)
+            for name, pair in zip(chunk.images, chunk.pairs, strict=True)
+            if pair
+        ]
+        open_image(lowest[0][2].image)  # a missing or broken image is the same for all captions
+    elif has_scores:
+        scored = _read_scored(rows.files, PairParser(images, annotations), failed)
+        lowest = heapq.nsmallest(top or LOWEST, scored, itemgetter(0))
+    else:
+        next(
+            rows.read(CHUNK_ROWS), None
+        )  # a file that is not a table is found before a model is opened
     judge = load(
         model, method=method, prompt=prompt, scale=scale, batch_size=batch_size,
         store=None if dry_run else store, **options,
     )  # fmt: skip
+    if source and not has_scores:
+        lowest = heapq.nsmallest(top or LOWEST, _score(judge, rows, failed), itemgetter(0))
+    pairs = [pair for _, _, pair in lowest]
+    if not pairs and not failed:
+        raise InputError("the input holds no pairs")
     if dry_run:
         print_estimate(judge, [pairs_to_explain(pairs)], store)
         return
     explained, tried = judge.explain_pairs(pairs, threshold), 0
-    for pair, each in zip(pairs, explained, strict=True):
+    for (_, name, pair), each in zip(lowest, explained, strict=True):
         seen = len(each.spans)
         tried += seen
         if as_json:
-            row = {"id": pair.id, "image": image, **each.to_dict()}
+            row = {"id": pair.id, "image": name, **each.to_dict()}
             output.echo(json.dumps(row, ensure_ascii=False))
         else:
-            _print_caption(each)
+            _print_caption(each, f"{name or 'image'}, id {pair.id}" if source else "")
         if each.cut:
             unread = sum(span.error == NOT_READ for span in each.spans)
             line = f"the judge reads only part of this caption; {unread} of {seen} words not read"
@@ -96,18 +156,51 @@ def explain(
             output.note(f"{pair.id}: no word says anything about an image", "yellow")
     looked_at = f"{count_of(tried, 'word')} looked at, a reading each"
     output.note(f"{looked_at}; at most {MAX_SPANS} of a caption", "dim")
-    how = explained[0].signature
-    if how["expected"] == "none":
+    how = explained[0].signature if explained else judge.signature
+    if explained and how["expected"] == "none":
         line = f"what right words add is not known for this judge with {judge.decoder.name}"
         output.note(f"{line}: blame is relative to 0", "yellow")
     output.note(str(how) if signature else how.short, "dim")
-    failed = [(p.id, e.error) for p, e in zip(pairs, explained, strict=True) if e.error]
+    reasons = "discode score -o FILE" if failed else "--json"
+    failed += [(p.id, e.error) for p, e in zip(pairs, explained, strict=True) if e.error]
     totals = Totals(len(pairs), len(failed), errors=tuple(failed[:EXAMPLES]))
-    output.report(totals, {}, judge.store, reasons="--json")
+    output.report(totals, {}, judge.store, reasons=reasons)
 
 
-def _print_caption(explanation: Explanation) -> None:
-    """Print a caption with its wrong words in brackets, and below it what each word adds."""
+def _read_scored(
+    files: Sequence[Path], parser: PairParser, failed: Failures
+) -> Iterator[ScoredPair]:
+    """Yield the rows of score files by the first method in them; fill ``failed``."""
+    method = None
+    for file in files:
+        for where, row, score in read_scores(file):
+            method = method or row.get("method")
+            if row.get("method") != method:
+                continue
+            name = str(row["id"])
+            if math.isnan(score):
+                failed.append((name, str(row.get("error") or "no score")))
+            else:
+                image = image_name(row, PairColumns.among(row, where))
+                yield score, image, parser.parse(row, where, name)
+
+
+def _score(judge: Judge, rows: Rows, failed: Failures) -> Iterator[ScoredPair]:
+    """Yield the rows of other files with the scores of whole captions; fill ``failed``."""
+    with output.row_progress(rows.total) as progress:
+        for chunk in rows.read(max(CHUNK_ROWS, judge.batch_size)):
+            usable = [(n, pair) for n, pair in enumerate(chunk.pairs) if pair is not None]
+            scores = judge.by_caption().score_pairs([pair for _, pair in usable], progress=progress)
+            progress(len(chunk) - len(usable))
+            errors = [*chunk.errors.items(), *((usable[i][0], e) for i, e in scores.errors.items())]
+            failed += [(chunk.ids[n], reason) for n, reason in sorted(errors)]
+            for (n, pair), score in zip(usable, scores.value.tolist(), strict=True):
+                if not math.isnan(score):
+                    yield score, chunk.images[n], pair
+
+
+def _print_caption(explanation: Explanation, name: str) -> None:
+    """Print a caption with its wrong words in brackets; below it what each word adds."""
     caption = Text()
     for part in explanation.parts():
         style = "bold red" if isinstance(part, Span) and part.marked else None
@@ -115,9 +208,9 @@ def _print_caption(explanation: Explanation) -> None:
     effects = [f"{s.text} {s.shown_effect}" for s in explanation.spans if not math.isnan(s.effect)]
     if unread := [span.text for span in explanation.spans if span.error == NOT_READ]:
         effects.append(f"{NOT_READ}: {', '.join(unread)}")
-    below = Text(output.printable(", ".join(effects)), "dim")
+    below = [Text(output.printable(text), "dim") for text in (", ".join(effects), name) if text]
     margin = f"{output.format_score(explanation.score):7}"
-    for text in (caption, below) if effects else (caption,):
+    for text in (caption, *below):
         # In a terminal, long ones are folded right of the score.
         room = output.stdout.width - 7 if output.stdout.is_terminal else text.cell_len + 1
         lines = Text("\n" + 7 * " ").join(text.wrap(output.stdout, room))

@@ -174,9 +174,7 @@ def score(
     )  # fmt: skip
     if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    check_input(image, captions, reference, source, images)
-    if annotations is not None and not source:
-        raise InputError("--annotations requires --input FILES")
+    check_input(image, captions, reference, source, images, annotations)
     large = LargeRunOptions(shard, shard_size, form, min_score, engine, address, workers)
     if sort is not None or top is not None:
         sort = sort or SORTS[0]
@@ -185,7 +183,7 @@ def score(
             raise InputError("--sort and --top cannot be combined with --show or an output folder")
     if typed is None or not (source and output.is_folder(typed)):
         large.refuse("needs" if source else "goes with --input FILES and")
-        rows = _read(image, captions, reference, source, images, annotations)
+        rows = read_input(image, captions, reference, source, images, annotations)
         out = None if typed is None else output.output_file(typed, "scores.jsonl")
         _score_rows(
             make, methods, rows, out, store,
@@ -205,10 +203,13 @@ def check_input(
     references: Sequence[str] | None = None,
     source: Sequence[Path] | None = None,
     images: Path | None = None,
+    annotations: Path | None = None,
 ) -> None:
-    """Raise where arguments do not go together."""
+    """Raise where arguments cannot be combined."""
     if images is not None and not images.is_dir():
         raise InputError(f"--images {images} is not a folder")
+    if annotations is not None and not source:
+        raise InputError("--annotations requires --input FILES")
     if source and (image is not None or references):
         raise InputError("give either an image and captions, or --input, not both")
     if (file := next(filter(is_image_file, captions or ()), None)) is not None:  # a shell's *.jpg
@@ -228,7 +229,7 @@ class Rows:
     files: Sequence[Path] = ()
 
 
-def _read(
+def read_input(
     image: str | None,
     captions: list[str] | None,
     references: list[str] | None,
@@ -236,6 +237,7 @@ def _read(
     images: Path | None,
     annotations: Path | None,
 ) -> Rows:
+    """Return the rows to read: those of files, or an image and its captions."""
     if source:
         inputs = find_inputs(source)
 
