@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeVar
 
 from discode.backends import Backend
 from discode.backends.served.client import ChatClient
-from discode.decoders import METHODS, Decoder, get_decoder
+from discode.decoders import METHODS, get_decoder
 from discode.decoders.preset import is_preset
 from discode.errors import DiscodeError, InputError
 from discode.judge import Judge, load
@@ -32,7 +32,7 @@ from discode.scores import Metric
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class MetricFactory:
     """Makes metrics by name; those it makes share models, readings, tokens and embeddings.
 
@@ -43,6 +43,7 @@ class MetricFactory:
         options: The model's options, likewise; CLIP and BERTScore run on its ``device``, too.
         prompt, scale, store, batch_size: See :func:`discode.load`.
         default_store: Where readings are kept if ``store`` is None and they are not a recording.
+        readings: The judge's last readings.
     """
 
     model: str | os.PathLike[str] | Backend | None = None
@@ -52,6 +53,8 @@ class MetricFactory:
     store: str | os.PathLike[str] | ReadingStore | None = None
     batch_size: int | None = None
     default_store: str | os.PathLike[str] | None = None
+    readings: SharedReadings = field(default_factory=SharedReadings, init=False, repr=False)
+    _shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def make(self, spec: str) -> Metric:
         """Return a metric: a row of ``METRICS``, ``scorefile:PATH#column``, or any decoder.
@@ -84,11 +87,8 @@ class MetricFactory:
 
     def open_judge(self) -> Judge:
         """Return a judge; a served model is not asked anything yet."""
-        # Any decoder will do; one that was made for a metric need not be made again.
-        ready = (shared for shared in self._shared.values() if isinstance(shared, Decoder))
         judge = load(
             self.model,
-            method=next((decoder for decoder in ready if not decoder.requires), "discode"),
             prompt=self.prompt,
             scale=self.scale,
             store=self.store,
@@ -97,39 +97,31 @@ class MetricFactory:
         )
         return judge if self.default_store is None else judge.with_store(self.default_store)
 
-    @cached_property
+    @property
     def judge(self) -> Judge:
-        """The judge with some decoder; all decoders share its model and readings."""
-        if isinstance(self._opened, DiscodeError):
-            raise self._opened
-        return self._opened
+        """The judge with the default decoder; all decoders share its model and readings."""
+        return self.share(self._open_and_ask)
 
-    @cached_property
-    def _opened(self) -> Judge | DiscodeError:
-        """The judge, or why there is none: a server that cannot be reached is tried once."""
-        try:
-            judge = self.open_judge()
-            judge.signature  # noqa: B018  # it needs a served model's answer, and keeps it
-        except DiscodeError as error:
-            return error
+    def _open_and_ask(self) -> Judge:
+        judge = self.open_judge()
+        judge.signature  # noqa: B018  # it needs a served model's answer, and keeps it
         return judge
 
-    @cached_property
-    def readings(self) -> SharedReadings:
-        """The judge's last readings."""
-        return SharedReadings()
-
     def share(self, opener: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Return what ``opener`` gives for these arguments; metrics that ask alike share it."""
+        """Return what ``opener`` returns for these arguments, or raise its error, calling it once.
+
+        Metrics with the same arguments share it.
+        """
         key = (opener, arguments, tuple(sorted(options.items())))
         if key not in self._shared:
-            self._shared[key] = opener(*arguments, **options)
-        shared: T = self._shared[key]
+            try:
+                self._shared[key] = opener(*arguments, **options)
+            except DiscodeError as error:
+                self._shared[key] = error
+        shared: T | DiscodeError = self._shared[key]
+        if isinstance(shared, DiscodeError):
+            raise shared
         return shared
-
-    @cached_property
-    def _shared(self) -> dict[Any, Any]:
-        return {}
 
     @property
     def device(self) -> str | None:
