@@ -41,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mceval.checks import Checks, Evidence, careless_reason
 from mceval.database import Database
 from mceval.report import domain_rows, person_rows
-from mceval.tables import Answer, Candidate, Domain, Image, Person, Refusal, Slot
+from mceval.tables import Answer, Candidate, Domain, Image, Pass, Person, Slot
 from perf.annotate import CAPTION, Browser, Server, fields
 from tests.helpers import postgres
 from tests.helpers.campaigns import check_rules
@@ -296,7 +296,7 @@ def report(db: Database, show: Show, kinds: dict[int, str], wrong: list[str]) ->
         kept = {row[0] for row in answers}
         people = {row.id: row for row in person_rows(session)}
         domains = domain_rows(session)
-        flags = session.scalars(select(Refusal.person_id).where(Refusal.kind == "flag")).all()
+        flags = session.scalars(select(Pass.person_id).where(Pass.kind == "flag")).all()
         gone = session.scalars(select(Image.reason).where(Image.state == "discarded")).all()
         texts = {row.id: row.text for row in session.scalars(select(Candidate)).all()}
         done = session.scalars(select(Image).where(Image.state == "done")).all()

@@ -70,14 +70,14 @@ class Evidence:
     skips: int = 0
 
 
-def refusal_may_count(checks: Checks, kind: str, passed: int, dealt_with: int) -> bool:
+def pass_may_count(checks: Checks, kind: str, passed: int, dealt_with: int) -> bool:
     """Return whether one more flag or skip of a person counts towards discarding an image.
 
     They have ``passed`` on so many already, and ``dealt_with`` so many tasks in all.
 
-    >>> refusal_may_count(Checks(), "flag", 2, 2), refusal_may_count(Checks(), "flag", 3, 3)
+    >>> pass_may_count(Checks(), "flag", 2, 2), pass_may_count(Checks(), "flag", 3, 3)
     (True, False)
-    >>> refusal_may_count(Checks(), "flag", 3, 40)
+    >>> pass_may_count(Checks(), "flag", 3, 40)
     True
     """
     most = checks.flag_most if kind == "flag" else checks.skip_most

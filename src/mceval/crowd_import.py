@@ -31,7 +31,7 @@ from mceval.queue.answers import REVISION_TIMES, flag, record_answer, skip
 from mceval.queue.leases import IDLE_SECONDS, person_may_have, texts_of
 from mceval.report import person_rows
 from mceval.states import held_slots, log_event, return_slot
-from mceval.tables import Answer, Image, Person, Refusal, Slot
+from mceval.tables import Answer, Image, Pass, Person, Slot
 from mceval.texts import check_revision, check_text, drop_unsafe
 
 # Names of columns: Mechanical Turk's, then those of a plain table.
@@ -235,9 +235,9 @@ def _use(
     if person.state != "active":
         return _Outcome(False, reason=f"not used: the worker is {person.state}")
     reason = columns.pop("reason", "")
-    before = select(Refusal.id).where(
-        Refusal.image_id == image, Refusal.person_id == person.id,
-        Refusal.kind == result.passed, Refusal.reason == reason,
+    before = select(Pass.id).where(
+        Pass.image_id == image, Pass.person_id == person.id,
+        Pass.kind == result.passed, Pass.reason == reason,
     )  # fmt: skip
     if reason and session.scalar(before):
         return _Outcome(True, reason="imported before")

@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError
 from mceval.database import LOCK, transaction
-from mceval.states import log_event, refusal_counts, settle_image
-from mceval.tables import Domain, Image, Refusal, RefusalVoid, Ruling
+from mceval.states import log_event, pass_counts, settle_image
+from mceval.tables import Domain, Image, Pass, PassVoid, Ruling
 from mceval.texts import check_text
 
 
@@ -57,9 +57,9 @@ def restore(
         raise InputError(f"image {image} is not discarded: it is {row.state}")
     if row.discarded_by == "captions":
         raise InputError(f"image {image} cannot be restored: {row.reason}")
-    counting = select(Refusal.id).where(Refusal.image_id == row.id, refusal_counts())
+    counting = select(Pass.id).where(Pass.image_id == row.id, pass_counts())
     for number in session.scalars(counting).all():
-        session.add(RefusalVoid(pass_id=number, reason="organiser", created=now))
+        session.add(PassVoid(pass_id=number, reason="organiser", created=now))
     _rule(session, row, "restore", reason, now, by)
     if row.state == "discarded":
         raise InputError(
@@ -71,14 +71,14 @@ def restore(
 @transaction
 def set_flag_aside(session: Session, number: int, now: float, *, by: int | None = None) -> None:
     """Let one flag or skip, by its number, no longer count; the image's state follows."""
-    flag = session.get(Refusal, number)
+    flag = session.get(Pass, number)
     if flag is None:
         raise NotAllowedError(f"there is no flag with the number {number}")
     row = _image(session, flag.image_id)
-    known = select(RefusalVoid.id).where(RefusalVoid.pass_id == number).limit(1)
+    known = select(PassVoid.id).where(PassVoid.pass_id == number).limit(1)
     if session.scalar(known) is not None:
         return
-    session.add(RefusalVoid(pass_id=number, reason="organiser", created=now))
+    session.add(PassVoid(pass_id=number, reason="organiser", created=now))
     detail = f"{flag.kind} of person {flag.person_id}"
     log_event(session, "set_aside", now, person=by, image=row.id, detail=detail)
     settle_image(session, row.id, now)

@@ -28,7 +28,7 @@ from mceval.states import (
     held_slots,
     log_event,
     not_loaded,
-    refusal_counts,
+    pass_counts,
     return_slot,
     settle_image,
 )
@@ -41,9 +41,9 @@ from mceval.tables import (
     GuideCopy,
     Image,
     Login,
+    Pass,
+    PassVoid,
     Person,
-    Refusal,
-    RefusalVoid,
     Slot,
     Void,
 )  # fmt: skip
@@ -292,8 +292,8 @@ def evidence_of(session: Session, person: int) -> Evidence:
     seconds = session.scalars(
         select(Answer.seconds).where(Answer.person_id == person, answer_counts())
     ).all()
-    passed = select(Refusal.kind, func.count()).where(Refusal.person_id == person, ~taken_back())
-    passes = dict(session.execute(passed.group_by(Refusal.kind)).all())
+    passed = select(Pass.kind, func.count()).where(Pass.person_id == person, ~taken_back())
+    passes = dict(session.execute(passed.group_by(Pass.kind)).all())
     return replace(
         work_record(session, person),
         answers=len(seconds),
@@ -305,22 +305,22 @@ def evidence_of(session: Session, person: int) -> Evidence:
 
 def taken_back() -> ColumnElement[bool]:
     """Return the condition that a person took a skip or flag back."""
-    void = select(RefusalVoid.id).where(RefusalVoid.pass_id == Refusal.id)
-    return void.where(RefusalVoid.reason == "undo").exists()
+    void = select(PassVoid.id).where(PassVoid.pass_id == Pass.id)
+    return void.where(PassVoid.reason == "undo").exists()
 
 
 def dealt_with(session: Session, person: int) -> int:
     """Return how many tasks a person has dealt with: the number in their draws."""
     counts = [
         select(func.count()).where(table.person_id == person).scalar_subquery()
-        for table in (Answer, Refusal)
+        for table in (Answer, Pass)
     ]
     return sum(session.execute(select(*counts)).one())
 
 
-def refusals_of(session: Session, person: int, kind: str) -> int:
+def passes_of(session: Session, person: int, kind: str) -> int:
     """Return how many flags, or skips, of images that loaded a person has and did not take back."""
-    query = select(func.count()).where(Refusal.person_id == person, Refusal.kind == kind)
+    query = select(func.count()).where(Pass.person_id == person, Pass.kind == kind)
     return session.scalar(query.where(~taken_back(), ~not_loaded())) or 0
 
 
@@ -356,11 +356,11 @@ def _put_back(session: Session, person: int, reason: str, now: float) -> int:
         .order_by(Slot.id)
         .with_for_update(key_share=True)
     ).all()
-    counting = select(Refusal).where(Refusal.person_id == person, refusal_counts())
-    refusals = session.scalars(counting).all()
+    counting = select(Pass).where(Pass.person_id == person, pass_counts())
+    passes = session.scalars(counting).all()
     # Images are locked in one order before any domain is, so that two of these calls cannot
     # wait for each other.
-    ids = sorted({slot.image_id for slot in slots} | {row.image_id for row in refusals})
+    ids = sorted({slot.image_id for slot in slots} | {row.image_id for row in passes})
     session.scalars(
         select(Image).where(Image.id.in_(ids)).order_by(Image.id).with_for_update(key_share=True)
     ).all()
@@ -368,7 +368,7 @@ def _put_back(session: Session, person: int, reason: str, now: float) -> int:
         select(Answer).where(Answer.person_id == person, answer_counts())
     ).all()
     session.add_all(Void(answer_id=a.id, reason=reason, created=now) for a in answers)
-    session.add_all(RefusalVoid(pass_id=r.id, reason=reason, created=now) for r in refusals)
+    session.add_all(PassVoid(pass_id=row.id, reason=reason, created=now) for row in passes)
     for slot in slots:
         if slot.kind != "gold" or slot.state == "leased":
             return_slot(session, slot)
@@ -395,11 +395,11 @@ def erase(session: Session, person: int, now: float) -> int:
     for answer in session.scalars(select(Answer).where(Answer.person_id == person)).all():
         answer.submission = f"{WITHDRAWN} {answer.id}"  # a platform's names the worker
         answer.text = None if answer.text is None else ""
-    passed = select(Refusal.image_id).where(Refusal.person_id == person)
+    passed = select(Pass.image_id).where(Pass.person_id == person)
     # Why an image was discarded repeats what people said of it.
     discarded = (Event.kind == "discarded") & Event.image_id.in_(passed)
     session.execute(update(Event).where((Event.person_id == person) | discarded).values(detail=""))
-    session.execute(update(Refusal).where(Refusal.person_id == person).values(reason=WITHDRAWN))
+    session.execute(update(Pass).where(Pass.person_id == person).values(reason=WITHDRAWN))
     session.execute(update(Finding).where(Finding.person_id == person).values(reason=""))
     log_event(session, "erased", now, person=person)
     return withdrawn

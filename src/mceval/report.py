@@ -17,18 +17,18 @@ from discode.stats import Interval, wilson
 from mceval.checks import Evidence
 from mceval.database import from_json, rules_of, settings_of
 from mceval.guide import FLAG_REASONS, SKIP_REASONS
-from mceval.people import dealt_with, refusals_of, taken_back, work_record
+from mceval.people import dealt_with, passes_of, taken_back, work_record
 from mceval.quality import fleiss_kappa, krippendorff_alpha
 from mceval.rules import verdict
-from mceval.states import answer_counts, refusal_counts
+from mceval.states import answer_counts, pass_counts
 from mceval.tables import (
     Answer,
     Domain,
     Finding,
     Image,
+    Pass,
+    PassVoid,
     Person,
-    Refusal,
-    RefusalVoid,
     Slot,
     Void,
 )  # fmt: skip
@@ -102,9 +102,9 @@ def domain_rows(session: Session) -> list[DomainRow]:
         if len(votes) == rules.people
     }
     passed = session.execute(
-        select(Image.domain_id, Refusal.kind)
-        .join(Refusal, Refusal.image_id == Image.id)
-        .where(refusal_counts())
+        select(Image.domain_id, Pass.kind)
+        .join(Pass, Pass.image_id == Image.id)
+        .where(pass_counts())
     ).all()
 
     def row(name: str, quota: int, ids: Sequence[int]) -> DomainRow:
@@ -148,12 +148,12 @@ def quota_notes(rows: Sequence[DomainRow]) -> list[str]:
     return notes
 
 
-def refusal_reasons(session: Session, kind: str) -> dict[str, int]:
+def pass_reasons(session: Session, kind: str) -> dict[str, int]:
     """Return how often people gave each reason for a skip or flag that counts.
 
     What they added in their own words is left out: it may be about somebody.
     """
-    reasons = select(Refusal.reason).where(Refusal.kind == kind, refusal_counts())
+    reasons = select(Pass.reason).where(Pass.kind == kind, pass_counts())
     known = {*chain(*SKIP_REASONS.values()), *FLAG_REASONS}
     words = (reason.partition(":")[0] for reason in session.scalars(reasons))
     return dict(sorted(Counter(word if word in known else "Other" for word in words).items()))
@@ -233,32 +233,32 @@ def flag_rows(session: Session, kind: str = "flag") -> Sequence[Any]:
 
     Rows of id, image (its number), domain ("" for a gold question), source, state (the image's),
     person, name, reason, created, and set_aside: "" if it counts, otherwise the last reason of a
-    :class:`~mceval.tables.RefusalVoid`.
+    :class:`~mceval.tables.PassVoid`.
     """
     void = (
-        select(RefusalVoid.reason)
-        .where(RefusalVoid.pass_id == Refusal.id)
-        .order_by(RefusalVoid.id.desc())
+        select(PassVoid.reason)
+        .where(PassVoid.pass_id == Pass.id)
+        .order_by(PassVoid.id.desc())
         .limit(1)
         .scalar_subquery()
     )
     return session.execute(
         select(
-            Refusal.id, Refusal.image_id.label("image"),
+            Pass.id, Pass.image_id.label("image"),
             func.coalesce(Domain.name, "").label("domain"), Image.source, Image.state,
-            Refusal.person_id.label("person"), Person.name, Refusal.reason, Refusal.created,
+            Pass.person_id.label("person"), Person.name, Pass.reason, Pass.created,
             func.coalesce(void, "").label("set_aside"),
         )
-        .join(Image, Image.id == Refusal.image_id)
+        .join(Image, Image.id == Pass.image_id)
         .join(Domain, Domain.id == Image.domain_id, isouter=True)
-        .join(Person, Person.id == Refusal.person_id)
-        .where(Refusal.kind == kind)
-        .order_by(Refusal.id.desc())
+        .join(Person, Person.id == Pass.person_id)
+        .where(Pass.kind == kind)
+        .order_by(Pass.id.desc())
     ).all()  # fmt: skip
 
 
 @dataclass(frozen=True)
-class RefusalWarning:
+class PassWarning:
     """Somebody who flagged or skipped more than the campaign's limit, and how much, in words."""
 
     person: int
@@ -266,22 +266,22 @@ class RefusalWarning:
     words: str
 
 
-def refusal_warnings(session: Session) -> list[RefusalWarning]:
+def pass_warnings(session: Session) -> list[PassWarning]:
     """Return who flagged or skipped beyond the limit and is still active."""
-    void = select(RefusalVoid.id).where(RefusalVoid.pass_id == Refusal.id)
-    limit = void.where(RefusalVoid.reason == "limit")
+    void = select(PassVoid.id).where(PassVoid.pass_id == Pass.id)
+    limit = void.where(PassVoid.reason == "limit")
     rows = session.execute(
-        select(Person.id, Person.name, Refusal.kind, func.count())
-        .join(Refusal, Refusal.person_id == Person.id)
+        select(Person.id, Person.name, Pass.kind, func.count())
+        .join(Pass, Pass.person_id == Person.id)
         .where(Person.state == "active", limit.exists(), ~taken_back())
-        .group_by(Person.id, Person.name, Refusal.kind)
-        .order_by(Person.id, Refusal.kind)
+        .group_by(Person.id, Person.name, Pass.kind)
+        .order_by(Person.id, Pass.kind)
     ).all()
     return [
-        RefusalWarning(
+        PassWarning(
             person,
             name,
-            f"{'flagged' if kind == 'flag' else 'skipped'} {refusals_of(session, person, kind)} of "
+            f"{'flagged' if kind == 'flag' else 'skipped'} {passes_of(session, person, kind)} of "
             f"{dealt_with(session, person)} tasks; {beyond} beyond the limit do not count",
         )
         for person, name, kind, beyond in rows

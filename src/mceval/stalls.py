@@ -19,8 +19,8 @@ from mceval.database import checks_of, rules_of
 from mceval.queue.leases import person_may_have
 from mceval.report import DomainRow, domain_rows, side_rows
 from mceval.rules import Rules
-from mceval.states import not_loaded, refusal_counts
-from mceval.tables import ROLES, Answer, Candidate, Domain, Image, Person, Refusal, Slot
+from mceval.states import not_loaded, pass_counts
+from mceval.tables import ROLES, Answer, Candidate, Domain, Image, Pass, Person, Slot
 from mceval.texts import first_few
 
 SPLIT_AFTER = 10
@@ -168,10 +168,10 @@ def _not_loading(session: Session) -> Iterator[Stall]:
     """Yield the images that did not load for two people or more; for one, it may be their own."""
     sources = session.scalars(
         select(Image.source)
-        .join(Refusal, Refusal.image_id == Image.id)
-        .where(Image.state == "active", refusal_counts(), not_loaded())
+        .join(Pass, Pass.image_id == Image.id)
+        .where(Image.state == "active", pass_counts(), not_loaded())
         .group_by(Image.id, Image.source)
-        .having(func.count(Refusal.person_id.distinct()) > 1)
+        .having(func.count(Pass.person_id.distinct()) > 1)
         .order_by(Image.id)
     ).all()
     if sources:

@@ -21,8 +21,8 @@ from mceval.tables import (
     Domain,
     Event,
     Image,
-    Refusal,
-    RefusalVoid,
+    Pass,
+    PassVoid,
     Ruling,
     Slot,
     Void,
@@ -203,9 +203,9 @@ def _split(result: Verdict, votes: Sequence[int]) -> tuple[str, str] | None:
 def _dropped(session: Session, image: int, rules: Rules) -> tuple[str, str] | None:
     """Return why people want an image gone: the value of ``discarded_by``, and in words."""
     rows = session.execute(
-        select(Refusal.kind, Refusal.person_id, Refusal.reason)
-        .where(Refusal.image_id == image, refusal_counts(), ~not_loaded())
-        .order_by(Refusal.id)
+        select(Pass.kind, Pass.person_id, Pass.reason)
+        .where(Pass.image_id == image, pass_counts(), ~not_loaded())
+        .order_by(Pass.id)
     ).all()
     for kind, limit, word in (("flag", rules.flags, "flagged"), ("skip", rules.skips, "skipped")):
         by_person = {person: reason for k, person, reason in rows if k == kind}
@@ -226,14 +226,14 @@ def held_slots(session: Session, person: int) -> Sequence[Slot]:
     return session.scalars(query.with_for_update(key_share=True)).all()
 
 
-def refusal_counts() -> ColumnElement[bool]:
+def pass_counts() -> ColumnElement[bool]:
     """Return the condition that a skip or flag counts."""
-    return ~select(RefusalVoid.id).where(RefusalVoid.pass_id == Refusal.id).exists()
+    return ~select(PassVoid.id).where(PassVoid.pass_id == Pass.id).exists()
 
 
 def not_loaded() -> ColumnElement[bool]:
     """Return the condition that a flag says that the image did not load."""
-    return Refusal.reason.startswith(NOT_LOADED)
+    return Pass.reason.startswith(NOT_LOADED)
 
 
 def _taken_down(session: Session, image: int) -> tuple[str, str] | None:

@@ -2,7 +2,7 @@
 
 Times are seconds since 1970. What people did is only ever added to: an answer that is taken back
 or put back in the queue stays, and a row of :class:`Void` says so; for skips and flags it is a row
-of :class:`RefusalVoid`. Only names and texts of somebody who wants to be erased are taken out.
+of :class:`PassVoid`. Only names and texts of somebody who wants to be erased are taken out.
 
 A database of an earlier version is brought up to date when it is opened: tables and columns that
 it lacks are added, so a new column is nullable, and the values that an old check allows are fixed.
@@ -232,7 +232,7 @@ class Void(Base):
     created: Mapped[float]
 
 
-class Refusal(Base):
+class Pass(Base):
     """A person skipped or flagged an image, and why; they are not given it again.
 
     ``task`` is the kind of the task it was about, which they get back if they take this back.
@@ -253,7 +253,7 @@ class Refusal(Base):
     task: Mapped[str | None] = mapped_column(Text)
 
 
-class RefusalVoid(Base):
+class PassVoid(Base):
     """A skip or flag that does not count.
 
     Reasons: "undo" (taken back), "careless", "withdrawn" (the person wanted to be erased), "limit"
@@ -270,7 +270,7 @@ class RefusalVoid(Base):
 
 
 class Ruling(Base):
-    """An organiser's word on an image, restore or take_down; the newest one counts."""
+    """An organiser's decision about an image, restore or take_down; the newest one counts."""
 
     __tablename__ = "ruling"
     __table_args__ = (

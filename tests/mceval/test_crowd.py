@@ -27,7 +27,7 @@ from mceval.queue import flag, next_task
 from mceval.queue.leases import RELOAD_SECONDS
 from mceval.rules import Rules
 from mceval.states import NOT_LOADED
-from mceval.tables import Answer, Candidate, Image, Person, Refusal, Slot, Void
+from mceval.tables import Answer, Candidate, Image, Pass, Person, Slot, Void
 from mceval.user_study import begin_user_study, user_study_result
 from tests.helpers.annotating import draw_image
 from tests.helpers.campaigns import (
@@ -413,7 +413,7 @@ def test_skips_and_flags_of_a_crowd(sqlite: Database, tmp_path: Path) -> None:
         ("approve", True), ("approve", True), ("approve", True), ("reject", False),
         ("approve", True)]  # fmt: skip
     with sqlite.read() as session:
-        made = session.execute(select(Refusal.kind, Refusal.reason).order_by(Refusal.id)).all()
+        made = session.execute(select(Pass.kind, Pass.reason).order_by(Pass.id)).all()
         gone = session.scalars(select(Image.reason).where(Image.state == "discarded")).all()
         assert not session.scalars(select(Slot.id).where(Slot.state == "leased")).all()
     assert [tuple(row) for row in made] == [
@@ -425,7 +425,7 @@ def test_skips_and_flags_of_a_crowd(sqlite: Database, tmp_path: Path) -> None:
     assert [why.startswith("flagged by 2 people") for why in gone] == [True]
     again = send(sqlite, tmp_path / "r.csv", columns, *rows, now=2.0)
     assert [row.used for row in again] == [row.used for row in decisions]
-    assert len(scalars(sqlite, select(Refusal.id))) == 4
+    assert len(scalars(sqlite, select(Pass.id))) == 4
     (late,) = send(sqlite, tmp_path / "l.csv", columns, f"{other},V,9,1,,,", now=3.0)
     assert (late.decision, late.used) == ("approve", False)
     check_rules(sqlite)
@@ -446,7 +446,7 @@ def test_an_image_that_did_not_load_comes_back_to_a_worker(
     ):
         decisions = send(sqlite, tmp_path / "r.csv", columns, *rows, now=now)
         assert [(row.decision, row.used) for row in decisions] == [("approve", u) for u in used]
-    assert len(scalars(sqlite, select(Refusal.id))) == 1
+    assert len(scalars(sqlite, select(Pass.id))) == 1
     assert scalars(sqlite, select(Answer.choice)) == [1]
 
 
@@ -517,7 +517,7 @@ def test_a_bad_row_is_a_decision(sqlite: Database, tmp_path: Path) -> None:
     decisions = send(sqlite, tmp_path / "r.csv", columns, *rows)
     assert [(one.decision, one.used) for one in decisions] == [
         ("approve", False), ("approve", True), ("approve", True), ("approve", True)]  # fmt: skip
-    assert scalars(sqlite, select(Refusal.reason)) == ["Other: see this"]
+    assert scalars(sqlite, select(Pass.reason)) == ["Other: see this"]
     texts = scalars(sqlite, select(Answer.text).order_by(Answer.id))
     assert texts == ["a good caption", None]
     check_rules(sqlite)

@@ -30,7 +30,7 @@ from mceval.queue import Choice, flag, next_task, skip, submit
 from mceval.report import domain_rows, person_rows, votes_by_image
 from mceval.rules import Rules
 from mceval.states import settle_image
-from mceval.tables import Candidate, Domain, Image, Refusal
+from mceval.tables import Candidate, Domain, Image, Pass
 from mceval.user_study import accuracy_interval, begin_user_study, user_study_result
 from tests.helpers.campaigns import (
     ask,
@@ -168,12 +168,12 @@ def test_skips_and_flags_are_told(tmp_path: Path) -> None:
         ):  # fmt: skip
             task = some(next_task(db, person, 10.0))
             pass_on(db, person, task.lease, reason, 11.0)
-        skipped = set(scalars(db, select(Refusal.image_id).where(Refusal.kind == "skip")))
+        skipped = set(scalars(db, select(Pass.image_id).where(Pass.kind == "skip")))
 
         def skip_again(session: Session) -> None:
             for image in skipped:  # whichever they met, both people skip it
                 session.add_all(
-                    Refusal(image_id=image, person_id=person, kind="skip", reason=cannot_tell,
+                    Pass(image_id=image, person_id=person, kind="skip", reason=cannot_tell,
                          created=12.0)
                     for person in people[:2]
                 )  # fmt: skip
@@ -184,7 +184,7 @@ def test_skips_and_flags_are_told(tmp_path: Path) -> None:
         export_dataset(db, tmp_path / "out", ExportOptions(images="hashes"))
         total = ask(db, domain_rows)[-1]
         gone = scalars(db, select(Image).where(Image.state == "discarded"))
-        passes = scalars(db, select(Refusal))
+        passes = scalars(db, select(Pass))
     facts = json.loads((tmp_path / "out" / "facts.json").read_text(encoding="utf-8"))
     everything = facts["domains"]["all"]
     split = sum("consensus" in image.reason for image in gone)

@@ -14,9 +14,9 @@ from mceval.database import Database
 from mceval.organising import discarded_images, restore, set_flag_aside, take_down
 from mceval.people import invite, mark_careless
 from mceval.queue import Choice, flag, next_task, skip, submit, undo
-from mceval.report import flag_rows, refusal_warnings
+from mceval.report import flag_rows, pass_warnings
 from mceval.rules import Rules
-from mceval.tables import Answer, Image, Refusal, Slot
+from mceval.tables import Answer, Image, Pass, Slot
 from tests.helpers.campaigns import (
     ask,
     better,
@@ -53,7 +53,7 @@ def test_a_few_people_cannot_discard_a_campaign(db: Database, act: object) -> No
     # three each at most, and a flag needs two people, a skip five
     assert states(db).get("discarded", 0) <= 3 * 5 // (2 if act is flag else 5)
     rows = ask(db, flag_rows, kind="flag" if act is flag else "skip")
-    warned = ask(db, refusal_warnings)
+    warned = ask(db, pass_warnings)
     assert {row.set_aside for row in rows} == {"", "limit"}
     assert [row.person for row in warned] == bad
     people = invite_people(db, 3)
@@ -72,7 +72,7 @@ def test_people_who_work_may_flag_more(sqlite: Database) -> None:
         else:
             submit(sqlite, one, task.lease, new_submission(), 2.0, Choice(0))
     rows = ask(sqlite, flag_rows)
-    assert not ask(sqlite, refusal_warnings)
+    assert not ask(sqlite, pass_warnings)
     assert [row.set_aside for row in rows] == [""] * 5
     assert {(row.domain, row.name, row.reason) for row in rows} == {("a", "c0", "private")}
 
@@ -106,7 +106,7 @@ def test_undo_after_a_flag_undoes_the_flag(db: Database) -> None:
     assert states(db) == {"active": 2, "pool": 1}, "its replacement waits again"
     assert scalar(db, select(func.count(Answer.id))) == 1
     assert [row.set_aside for row in ask(db, flag_rows)] == ["undo"]
-    assert scalar(db, select(func.count(Refusal.id))) == 1, "nothing is deleted"
+    assert scalar(db, select(func.count(Pass.id))) == 1, "nothing is deleted"
     submit(db, one, back.lease, new_submission(), 40.0, Choice(better(back)))
     first = some(undo(db, one, 41.0))
     assert first.captions == back.captions

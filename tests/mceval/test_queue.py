@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from discode.errors import InputError, NotAllowedError, StoreError
 from mceval.checks import Checks
 from mceval.database import Database
-from mceval.people import invite, mark_careless, refusals_of, reinstate, work_record
+from mceval.people import invite, mark_careless, passes_of, reinstate, work_record
 from mceval.queue import Choice, Look, Revision, flag, heartbeat, next_task, skip, submit, undo
 from mceval.rules import Rules
 from mceval.stalls import find_stalls
@@ -155,7 +155,7 @@ def test_an_image_that_did_not_load_comes_back(db: Database) -> None:
             assert "look again" in why_wait(session, session.get_one(Person, person))
             told = [stall.what for stall in find_stalls(session, now) if "load" in stall.what]
             assert bool(told) == (person == two), "one person's connection is no news"
-            assert refusals_of(session, person, "flag") == 0
+            assert passes_of(session, person, "flag") == 0
     task = some(next_task(db, one, 12000.0))
     flag(db, one, task.lease, "a face", 12002.0)
     assert next_task(db, one, 99000.0) is None, "any other flag is for good"

@@ -122,7 +122,7 @@ def images(
     """List flagged and discarded images; add images or gold; take one down or bring one back."""
     with open_campaign(database) as db:
         from mceval import organising
-        from mceval.report import flag_rows, refusal_warnings
+        from mceval.report import flag_rows, pass_warnings
 
         now = time.time()
         if take_down is not None:
@@ -138,7 +138,7 @@ def images(
         if take_down is not None or restore is not None or domain or gold is not None:
             return
         with db.read() as session:
-            flags, warnings = flag_rows(session), refusal_warnings(session)
+            flags, warnings = flag_rows(session), pass_warnings(session)
             discarded = organising.discarded_images(session)
     shown = {image.id: (image.domain, image.source, image.reason) for image in discarded}
     table = make_table("image", "domain", "source", "why it is discarded, or flagged", left=4)
@@ -185,12 +185,12 @@ def _add_images(db: Database, domains: Sequence[str], now: float) -> None:
 def status(database: DatabaseArgument) -> None:
     """Show how far each domain is, how people agree, and what stands still."""
     with open_campaign(database) as db:
-        from mceval.report import domain_rows, refusal_warnings
+        from mceval.report import domain_rows, pass_warnings
         from mceval.stalls import find_doubts, find_stalls
 
         with db.read() as session:
             domains, counts = domain_rows(session), list(_counts(session))
-            warnings, doubts = refusal_warnings(session), find_doubts(session)
+            warnings, doubts = pass_warnings(session), find_doubts(session)
             stalls = find_stalls(session, time.time())
     table = make_table("domain", "done", "wanted", "active", "pool", "discarded", "left\nout",
                        "no consensus", "κ", "α")  # fmt: skip

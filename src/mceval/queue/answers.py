@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError
 from mceval import people
-from mceval.checks import refusal_may_count
+from mceval.checks import pass_may_count
 from mceval.database import Database, checks_of, rules_of, transaction
 from mceval.queue.leases import (
     active_person,
@@ -23,7 +23,7 @@ from mceval.queue.leases import (
 )
 from mceval.rules import is_swapped
 from mceval.states import WORK_KINDS, log_event, return_slot, settle_image
-from mceval.tables import Answer, Image, Refusal, RefusalVoid, Slot
+from mceval.tables import Answer, Image, Pass, PassVoid, Slot
 from mceval.texts import check_revision, check_submission, check_text
 
 REVISION_TIMES = 2.0
@@ -175,18 +175,18 @@ def _skip_or_flag(
     slot = leased_slot(session, person, lease)
     image, task = slot.image_id, slot.kind
     return_slot(session, slot)
-    counts = refusal_may_count(
+    counts = pass_may_count(
         checks_of(session),
         kind,
-        people.refusals_of(session, person.id, kind),
+        people.passes_of(session, person.id, kind),
         people.dealt_with(session, person.id),
     )
-    row = Refusal(
+    row = Pass(
         image_id=image, person_id=person.id, kind=kind, reason=reason, created=now, task=task
     )
     session.add(row)
     session.flush()
     log_event(session, kind, now, person=person.id, image=image, detail=reason)
     if not counts:
-        session.add(RefusalVoid(pass_id=row.id, reason="limit", created=now))
+        session.add(PassVoid(pass_id=row.id, reason="limit", created=now))
     settle_image(session, image, now)

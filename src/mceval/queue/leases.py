@@ -38,8 +38,8 @@ from mceval.tables import (
     Candidate,
     Domain,
     Image,
+    Pass,
     Person,
-    Refusal,
     Slot,
     Void,
 )  # fmt: skip
@@ -56,7 +56,7 @@ WINDOW = 16
 
 _DEALT_WITH = union_all(
     *(select(table.image_id).where(table.person_id == bindparam("person"))
-      for table in (Answer, Refusal))
+      for table in (Answer, Pass))
 ).subquery()  # fmt: skip
 _BY_DOMAIN = (
     select(Image.domain_id, func.count())
@@ -231,9 +231,9 @@ def person_may_have(
     held = select(other.id).where(other.image_id == image, other.person_id == person)
     again = not_loaded()
     if now is not None:
-        again &= Refusal.created + RELOAD_SECONDS <= now
-    passed = select(Refusal.id).where(
-        Refusal.image_id == image, Refusal.person_id == person, ~people.taken_back(), ~again
+        again &= Pass.created + RELOAD_SECONDS <= now
+    passed = select(Pass.id).where(
+        Pass.image_id == image, Pass.person_id == person, ~people.taken_back(), ~again
     )
     answered = select(Answer.id).where(
         Answer.image_id == image, Answer.person_id == person, Answer.kind != kind
@@ -308,7 +308,7 @@ def _gold_instead(
     if not is_gold_turn(rules.seed, person.id, count, checks_of(session).gold_rate):
         return None
     seen = select(Slot.id).where(Slot.image_id == Image.id, Slot.person_id == person.id)
-    passed = select(Refusal.id).where(Refusal.image_id == Image.id, Refusal.person_id == person.id)
+    passed = select(Pass.id).where(Pass.image_id == Image.id, Pass.person_id == person.id)
     fresh = session.scalars(
         select(Image.id)
         .where(Image.state == "gold", ~seen.exists(), ~passed.exists())

@@ -28,7 +28,7 @@ from mceval.states import (
     return_slot,
     settle_image,
 )
-from mceval.tables import Answer, Person, Refusal, RefusalVoid, Slot, Void
+from mceval.tables import Answer, Pass, PassVoid, Person, Slot, Void
 
 UNDO_SECONDS = 600.0
 
@@ -55,9 +55,9 @@ def undo(session: Session, person_id: int, now: float) -> Task | None:
         .limit(1)
     )
     passed = session.scalar(
-        select(Refusal)
-        .where(Refusal.person_id == person.id, ~people.taken_back())
-        .order_by(Refusal.id.desc())
+        select(Pass)
+        .where(Pass.person_id == person.id, ~people.taken_back())
+        .order_by(Pass.id.desc())
         .limit(1)
     )
     acts = [act for act in (passed, last) if act is not None]
@@ -69,8 +69,8 @@ def undo(session: Session, person_id: int, now: float) -> Task | None:
         )
     person.shown = now
     held = held_slots(session, person.id)
-    if isinstance(latest, Refusal):
-        return _undo_refusal(session, person, latest, held, now)
+    if isinstance(latest, Pass):
+        return _undo_pass(session, person, latest, held, now)
     slot = session.get_one(Slot, latest.slot_id, with_for_update=LOCK)
     if slot.state != "answered" or slot.round != latest.round:
         raise StoreError(
@@ -87,13 +87,13 @@ def undo(session: Session, person_id: int, now: float) -> Task | None:
     return task_of(session, slot)
 
 
-def _undo_refusal(
-    session: Session, person: Person, passed: Refusal, held: Sequence[Slot], now: float
+def _undo_pass(
+    session: Session, person: Person, passed: Pass, held: Sequence[Slot], now: float
 ) -> Task | None:
     """Take back a skip or flag; its task is the person's again unless somebody else has it."""
     for other in held:
         return_slot(session, other)
-    session.add(RefusalVoid(pass_id=passed.id, reason="undo", created=now))
+    session.add(PassVoid(pass_id=passed.id, reason="undo", created=now))
     log_event(session, "undone", now, person=person.id, image=passed.image_id, detail=passed.kind)
     session.flush()
     slot = _slot_again(session, person, passed, now)
@@ -110,7 +110,7 @@ def _undo_refusal(
     return task_of(session, slot)
 
 
-def _slot_again(session: Session, person: Person, passed: Refusal, now: float) -> Slot | None:
+def _slot_again(session: Session, person: Person, passed: Pass, now: float) -> Slot | None:
     """Return the slot of a task that a person passed on, if nobody has it."""
     if passed.task == "gold":
         query = select(Slot).where(Slot.image_id == passed.image_id, Slot.person_id == person.id)

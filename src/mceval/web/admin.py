@@ -36,13 +36,13 @@ from mceval.report import (
     domain_rows,
     finding_rows,
     flag_rows,
+    pass_warnings,
     person_rows,
-    refusal_warnings,
     second_looks,
     side_rows,
 )
 from mceval.stalls import find_doubts, find_stalls, stuck_images
-from mceval.tables import ROLES, Answer, Login, Person, Refusal, Slot
+from mceval.tables import ROLES, Answer, Login, Pass, Person, Slot
 from mceval.texts import check_text
 from mceval.web.images import CampaignImages
 from mceval.web.rendering import Pages
@@ -86,7 +86,7 @@ class AdminPages:
             flags, skips = flag_rows(session), flag_rows(session, "skip")
             *sides, side = side_rows(session)
             stalls = [*find_stalls(session, now), *find_doubts(session)]
-            warnings = refusal_warnings(session)
+            warnings = pass_warnings(session)
             stuck, looks = stuck_images(session, SHOWN), second_looks(session)
             lately = session.scalar(
                 select(func.count()).where(Answer.created > now - RECENT_SECONDS)
@@ -172,9 +172,9 @@ class AdminPages:
             if row is None:
                 raise HttpError(404, "nobody", f"there is no person {number}")
             passes = session.execute(
-                select(Refusal.kind, Refusal.reason, func.count())
-                .where(Refusal.person_id == number, ~taken_back())
-                .group_by(Refusal.kind, Refusal.reason)
+                select(Pass.kind, Pass.reason, func.count())
+                .where(Pass.person_id == number, ~taken_back())
+                .group_by(Pass.kind, Pass.reason)
                 .order_by(func.count().desc())
                 .limit(20)
             ).all()

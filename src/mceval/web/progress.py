@@ -11,7 +11,7 @@ from mceval.database import rules_of
 from mceval.people import taken_back
 from mceval.queue.leases import is_free, person_may_have
 from mceval.states import answer_counts
-from mceval.tables import ROLES, Answer, Domain, Image, Person, Refusal, Slot
+from mceval.tables import ROLES, Answer, Domain, Image, Pass, Person, Slot
 
 MANY = 100
 """Up to here the images that are open to a person are counted; beyond, there are just many."""
@@ -39,11 +39,11 @@ class PersonProgress:
 
 # Run for every page, so they are built once.
 _COUNTED = (Answer.person_id == bindparam("person")) & answer_counts()
-_NOT_UNDONE = (Refusal.person_id == bindparam("person")) & ~taken_back()
+_NOT_UNDONE = (Pass.person_id == bindparam("person")) & ~taken_back()
 _ANSWERS = select(Answer.kind, func.count()).where(_COUNTED).group_by(Answer.kind)
-_PASSES = select(Refusal.kind, func.count()).where(_NOT_UNDONE).group_by(Refusal.kind)
+_PASSES = select(Pass.kind, func.count()).where(_NOT_UNDONE).group_by(Pass.kind)
 _LAST_ANSWER = select(Answer).where(_COUNTED).order_by(Answer.id.desc()).limit(1)
-_LAST_PASS = select(Refusal).where(_NOT_UNDONE).order_by(Refusal.id.desc()).limit(1)
+_LAST_PASS = select(Pass).where(_NOT_UNDONE).order_by(Pass.id.desc()).limit(1)
 
 
 def person_progress(session: Session, person: int) -> PersonProgress:
@@ -52,7 +52,7 @@ def person_progress(session: Session, person: int) -> PersonProgress:
     answers = dict(session.execute(_ANSWERS, values).all())
     passes = dict(session.execute(_PASSES, values).all())
     answer: Answer | None = session.scalar(_LAST_ANSWER, values) if answers else None
-    passed: Refusal | None = session.scalar(_LAST_PASS, values) if passes else None
+    passed: Pass | None = session.scalar(_LAST_PASS, values) if passes else None
     last, words = None, ""
     if answer is not None:
         last, words = answer.created, _answer_in_words(answer)

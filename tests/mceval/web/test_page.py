@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from mceval.database import Database
 from mceval.people import invite
-from mceval.tables import Answer, Candidate, Person, Refusal, Void
+from mceval.tables import Answer, Candidate, Pass, Person, Void
 from tests.helpers.annotating import EVIL, images_in, make_campaign, running
 from tests.helpers.campaigns import scalar, scalars
 from tests.helpers.chromium import Tabs, chromium, ready, wait_until
@@ -109,7 +109,7 @@ def test_comparing_by_keyboard(site: Site) -> None:
     with page.expect_navigation():
         page.keyboard.press("Enter")
     assert captions(page) != before
-    assert scalars(site.db, select(Refusal.reason)) == ["Other: 1 u s: <i>blurred</i>"]
+    assert scalars(site.db, select(Pass.reason)) == ["Other: 1 u s: <i>blurred</i>"]
 
 
 def test_looking_closely(site: Site) -> None:
