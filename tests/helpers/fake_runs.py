@@ -56,12 +56,13 @@ class FakeFactory(MetricFactory):
     """Has the metrics it is given, by name."""
 
     def __init__(self, **metrics: Any) -> None:
-        object.__setattr__(self, "metrics", metrics)
+        super().__init__()
+        self.metrics = metrics
 
     def make(self, spec: str, **options: Any) -> Any:
-        if spec not in self.metrics:  # type: ignore[attr-defined]  # set above
+        if spec not in self.metrics:
             raise InputError(f"no {spec} here")
-        return self.metrics[spec]  # type: ignore[attr-defined]  # set above
+        return self.metrics[spec]
 
 
 def rated(images: int = 40, captions: int = 5) -> Benchmark:

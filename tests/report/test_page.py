@@ -320,8 +320,32 @@ def test_captioners_have_means_and_rows_of_their_own(browser: Any, pages: Path) 
     assert set(page.locator(".row .c-score").all_inner_texts()[:9]) <= {f"{n}.00" for n in range(7)}
     page.select_option("#show", "failed")
     page.locator(".row").click()
-    assert "no score" in page.locator("#item .problems").inner_text()
+    assert "no score" in page.locator("#item .beside .chosen .bad").inner_text()
     assert "NaN" not in page.locator("main").inner_html()
+    report.close()
+
+
+def test_captioners_are_side_by_side_and_sorted_by_difference(browser: Any, pages: Path) -> None:
+    report = Report(browser, pages / "captioners.html", viewport=SCREEN)
+    page = report.page
+    page.select_option("#sort", "apart")
+    wanted = sorted((abs((5 * n) % 7 - (4 * n) % 7) for n in range(9)), reverse=True)
+    shown = [f"{each}.00" for each in wanted for _ in range(2)]
+    visible = report.column("c-apart")
+    assert len(visible) > 5
+    assert visible == shown[: len(visible)]
+    page.locator(".row").nth(1).click()
+    beside = page.locator("#item .beside section")
+    assert beside.locator("h4").all_inner_texts() == ["short", "long"]
+    texts, scores = (beside.locator(part).all_inner_texts() for part in ("p", "b"))
+    assert texts[0] == texts[1].replace("long", "short")
+    assert abs(float(scores[0]) - float(scores[1])) == wanted[0]
+    assert "long" in page.locator("#item .chosen").inner_text()
+    boxes = [beside.nth(n).bounding_box() for n in range(2)]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    page.select_option("#show", "failed")
+    assert page.locator(".row").count() == 2
+    assert report.column("c-apart") == ["–", "–"]
     report.close()
 
 

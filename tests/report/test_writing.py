@@ -296,6 +296,14 @@ def test_captioners_have_the_numbers_of_compare_and_every_row(tmp_path: Path) ->
     assert data["texts"][bench["caption"][1]] == f"other 0 {HOSTILE[0]}"
     assert bench["scores"][0][:2] == [0.0, None]
     assert bench["errors"] == [{"no score": [6]}, {}]
+    values = join_systems(files).value
+    for number, (own, other) in enumerate(zip(*bench["apart"], strict=True)):
+        assert [own, other][1 - number % 2] is None
+        apart = [own, other][number % 2]
+        if number // 2 == 3:
+            assert apart is None
+        else:
+            assert apart == pytest.approx(abs(np.subtract(*values[:, number // 2])), abs=1e-4)
     assert len(_data(page, "images")) == 1
     assert bench["thumbs"].index(0) == 5
 

@@ -50,10 +50,10 @@ def write_captioners(
     for _, number, row in items:
         paths[number] = paths[number] or _find(row.keys.get("image", ""), data)
     thumbnails: dict[str, str] = {}
+    differences = np.ptp(joined.value, axis=0)  # NaN where a captioner has no score
     notes = explain_join(joined) + note_few_images(int(joined.shared.sum()))
     if image_budget > 0:
-        apart = np.nan_to_num(np.ptp(joined.value, axis=0))
-        shown = [paths[number] for number in np.argsort(-apart, kind="stable").tolist()]
+        shown = [paths[number] for number in np.argsort(-differences, kind="stable").tolist()]
         thumbnails, missing = make_thumbnails([name for name in shown if name], image_budget)
         notes += missing
     place = {name: number for number, name in enumerate(thumbnails)}
@@ -74,7 +74,10 @@ def write_captioners(
         entry["scores"].append(
             [None if row is None or math.isnan(row.score) else row.score for row in own]
         )
-        entry["apart"].append([None] * len(items))
+        entry["apart"].append(
+            [None if row is None else short_number(differences[image])
+             for (_, image, _), row in zip(items, own, strict=True)]
+        )  # fmt: skip
         entry["flags"].append({})
         failed = [(i, row.error or "no score") for i, row in enumerate(own) if row and row.failed]
         entry["errors"].append(rows_by_word(failed))

@@ -57,9 +57,11 @@ const judged = BENCHES.reduce((sum, b) => sum + b.judgments, 0);
 const ASKED = DATA.asked === true; // questions to a judge: no people, no tables
 const CAPTIONERS = DATA.captioners === true; // what one judge says of several: no people
 const UNRATED = ASKED || CAPTIONERS;
+const COMPARED = CAPTIONERS && LABELS.length > 1; // captioners differ on an image
 const METRIC = CAPTIONERS ? "Captioner" : "Metric";
 document.body.classList.toggle("asked", ASKED);
 document.body.classList.toggle("captioners", CAPTIONERS);
+document.body.classList.toggle("compared", COMPARED);
 document.body.classList.toggle("unrated", UNRATED);
 if (CAPTIONERS) {
   $("agreement-title").textContent = "Means and differences";
@@ -454,7 +456,7 @@ const SHOWS = {
     (bench, row, m, item) => (bench.kind === "ratings" ? spreadOf(item) >= FAR
       : bench.apart.some((c) => c[row] !== null && c[row] > 0) && bench.apart.some((c) => c[row] !== null && c[row] < 0))],
   wrong: ["With a marked word", "A word is taken for wrong; of the captions that were explained.", (bench, row) => blamed(bench, row)],
-  failed: ["Without a score", "At least one metric has no score.", (bench, row) => failedOn(bench, row)],
+  failed: ["Without a score", CAPTIONERS ? "The caption has no score." : "At least one metric has no score.", (bench, row) => failedOn(bench, row)],
   flagged: ["Flagged", "A judge's score has a flag: truncated, cut, degenerate, bimodal, defused, ...", (bench, row) => flagged(bench, row)],
 };
 const KEYS = {
@@ -465,6 +467,7 @@ const KEYS = {
   spread: ["Spread", (bench, row, m, item) => spreadOf(item), true],
 };
 if (UNRATED) for (const key of ["people", "apart", "spread"]) delete KEYS[key];
+if (COMPARED) KEYS.apart = ["Difference", (bench, row) => bench.apart[bench.owner[row]][row], true];
 if (UNRATED) for (const key of ["against", "above", "below", "split"]) delete SHOWS[key];
 if (BENCHES.every((bench) => bench.explained.every((column) => !Object.keys(column).length))) delete SHOWS.wrong;
 const state = { sort: "place", down: false, selected: 0, items: new Uint32Array(0) };
@@ -497,7 +500,7 @@ function matcher(query) {
 }
 const TITLES = {
   place: "The order of the benchmark", people: "The mean rating", score: "The metric's score; of a choice, how far the chosen caption is ahead",
-  apart: "How far metric and people are apart, in percentile points", spread: "How far the metrics are apart from one another",
+  apart: COMPARED ? "The highest minus the lowest mean score of the captioners on this image" : "How far metric and people are apart, in percentile points", spread: "How far the metrics are apart from one another",
 };
 function refresh(keep = false) {
   const matches = matcher($("query").value);
@@ -590,13 +593,14 @@ function listRow(place) {
   const where = [BENCHES.length > 1 ? bench.title : "", bench.category?.[row] ?? ""].filter(Boolean).join(" · ");
   if (where) lines.append(words(where, "span", { class: "where" }));
   text.append(DATA.images && bench.caption.length ? thumbnail(bench, pairs[0], "") : "", lines);
-  const value = bench.apart[m]?.[row];
+  const value = bench.apart[bench.owner?.[row] ?? m]?.[row];
   const score = scoreOf(bench, row, m);
   node.append(text,
     make("span", { role: "gridcell", class: "c-people", text: bench.kind === "ratings" ? fixed(bench.mean[row]) : "" }),
     make("span", { role: "gridcell", class: "c-score", text: bench.kind === "ratings" || score === null ? brief(score) : (score > 0 ? "+" : "") + brief(score) }),
-    make("span", { role: "gridcell", class: "c-apart", title: value === undefined || value === null ? "" : signed(value, 0) }, apartBar(bench, value),
-      make("span", { class: "unseen", text: value === undefined || value === null ? "none" : signed(value, 0) })),
+    COMPARED ? make("span", { role: "gridcell", class: "c-apart", text: brief(value) })
+      : make("span", { role: "gridcell", class: "c-apart", title: value === undefined || value === null ? "" : signed(value, 0) }, apartBar(bench, value),
+        make("span", { class: "unseen", text: value === undefined || value === null ? "none" : signed(value, 0) })),
     make("span", { role: "gridcell", class: "c-spread", text: String(Math.round(spreadOf(item))) }));
   node.addEventListener("click", () => { choose(place, true); if (narrow()) openItem(); });
   return node;
@@ -700,6 +704,17 @@ function scoresTable(bench, row) {
     make("thead", {}, make("tr", {}, ...heads.map((text, i) => make("th", { scope: "col", text, class: i ? "" : "name" })))),
     make("tbody", {}, ...body));
 }
+function sideBySide(bench, chosen) { // the captions of the image, a column per captioner
+  const rows = [...bench.image.keys()].filter((row) => bench.image[row] === bench.image[chosen]);
+  return make("div", { class: "beside" }, ...bench.metrics.map((metric, m) => make("section", {},
+    make("h4", {}, signatureButton(bench, metric)),
+    ...rows.filter((row) => bench.owner[row] === m).map((row) => {
+      const node = make("div", { class: row === chosen ? "chosen" : "" }, words(captionOf(bench, row), "p"),
+        make("b", { text: brief(bench.scores[m][row]) }));
+      for (const reason of bench.failures[m].get(row) ?? []) node.append(words(reason, "small", { class: "bad" }));
+      return node;
+    }))));
+}
 const unpacked = new Map();
 function unpack(text, width) { // base64 of 16-bit numbers
   if (!unpacked.has(text)) {
@@ -782,8 +797,9 @@ function itemView(item) {
     nodes.push(number < 0 ? make("p", { class: "notice", text: "This image is not in the page." })
       : make("div", { class: "photo" }, thumbnail(bench, pairs[0], "The image of this item")));
   }
-  nodes.push(make("p", { class: "where" }, words(where)));
-  if (rated) nodes.push(named ? captionNode(bench, pairs[0], "p", { class: "headline" }) : words(bench.ids[pairs[0]], "p", { class: "headline id" }));
+  if (!CAPTIONERS) nodes.push(make("p", { class: "where" }, words(where)));
+  if (CAPTIONERS) nodes.push(sideBySide(bench, row));
+  else if (rated) nodes.push(named ? captionNode(bench, pairs[0], "p", { class: "headline" }) : words(bench.ids[pairs[0]], "p", { class: "headline id" }));
   else nodes.push(make("ol", { class: "choice" }, ...pairs.map((pair, i) => make("li", { class: bench.chosen[row] === i ? "picked" : "" },
     make("b", { text: "AB"[i] }), captionNode(bench, pair, "span"),
     ...(bench.chosen[row] === i ? [make("em", { text: "people's choice" })] : [])))));
@@ -794,12 +810,12 @@ function itemView(item) {
       make("span", { text: given.length > 12 ? `mean ${fixed(bench.mean[row])} of ${given.length}` :
         given.length > 1 ? `${given.map((v) => brief(v).replace(/\.00$/, "")).join(", ")}: mean ${fixed(bench.mean[row])}` : given.length ? brief(given[0]) : "not rated" })));
   }
-  nodes.push(make("h4", { text: `${METRIC}s` }), scoresTable(bench, row));
+  if (!CAPTIONERS) nodes.push(make("h4", { text: `${METRIC}s` }), scoresTable(bench, row));
   nodes.push(...effects(bench, pairs));
   const problems = bench.metrics.flatMap((metric, m) => pairs.flatMap((pair) => [
     ...(bench.failures[m].has(pair) ? [make("li", { class: "bad" }, words(metric.label), ": ", words(bench.failures[m].get(pair)[0]))] : []),
     ...(bench.marks[m].get(pair) ?? []).map((flag) => make("li", {}, words(metric.label), ": ", make("span", { class: "flag", text: flag })))]));
-  if (problems.length) nodes.push(make("h4", { text: "Flags" }), make("ul", { class: "problems" }, ...problems));
+  if (problems.length && !CAPTIONERS) nodes.push(make("h4", { text: "Flags" }), make("ul", { class: "problems" }, ...problems));
   nodes.push(...distributions(bench, pairs));
   if (named) {
     const lists = [...new Set(pairs.map((pair) => bench.references[pair]))];
