@@ -41,10 +41,12 @@ JUDGES = {
     "divake_v2_gemini.csv": "Gemini 2.5 Flash, MLLM-as-a-Judge",
     "divake_v2_polaris.csv": "LLaVA-Critic-7B, captions of Polaris",
 }
-COMMAND = (
+CHOOSE = (
     "discode choose --scale five --where 'parsed_score>=1' --ratings gt_score_continuous "
-    "--ratings gt_score " + " ".join(f"--readings {name}" for name in JUDGES)
+    "--ratings gt_score"
 )
+COMMAND = " ".join([CHOOSE, *(f"--readings {name}" for name in JUDGES)])
+SHOWN = " ".join([CHOOSE, *(f"--readings {name}" for name in [*JUDGES][-2:])])
 DOMAINS = ("photo", "sketch", "painting", "clipart")
 SHIPPED = {"photo": "photographs", "quickdraw": "quick drawings"}
 COLUMNS = {"discode": "discode", "paper": "paper", "λ=9": "discode:trust=9"}
@@ -216,8 +218,9 @@ def rules_for_one(data: Path) -> str:
 def blocks_of(data: Path) -> dict[str, str]:
     """Return what stands between the markers, by name, as far as DATA has it."""
     os.chdir(data / "judges")
-    printed, judges = chosen(COMMAND)
-    typed = re.sub(r" (--ratings \S+ --ratings|--readings \S+ --readings)", r" \\\n    \1", COMMAND)
+    judges = chosen(COMMAND)[1]
+    printed = chosen(SHOWN)[0]
+    typed = re.sub(r" (--ratings \S+ --ratings|--readings \S+ --readings)", r" \\\n    \1", SHOWN)
     lines = [
         part
         for line in printed.rstrip().splitlines()
