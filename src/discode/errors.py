@@ -1,6 +1,20 @@
 """Every exception of the package, and the helpers that word the commonest of them.
 
-The command line prints the message of any of them on one line and exits with code 2.
+The command line prints the message of any of them on one line and exits with code 2::
+
+    DiscodeError
+    ├── InputError (ValueError)
+    │   ├── UnknownNameError
+    │   ├── BadDataError
+    │   └── NotAllowedError
+    ├── ImageError (ValueError)
+    ├── BackendError (RuntimeError)
+    │   ├── RejectedError
+    │   ├── UnreachableError
+    │   └── StoppedError
+    ├── HttpError
+    ├── StoreError (RuntimeError)
+    └── MissingExtraError (ImportError)
 """
 
 from __future__ import annotations

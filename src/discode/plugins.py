@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from importlib import metadata
@@ -133,13 +134,10 @@ def _described(error: BaseException) -> str:
 
 def blame(error: BaseException) -> str:
     """Return a line that names the plug-in whose code raised an error; "" if none did."""
-    frame = error.__traceback__
-    while frame is not None:
-        module = frame.tb_frame.f_globals.get("__name__")
-        if module in MODULES:
-            where = f"{frame.tb_frame.f_code.co_name}, line {frame.tb_lineno}"
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if (module := frame.f_globals.get("__name__")) in MODULES:
+            where = f"{frame.f_code.co_name}, line {line}"
             return f"the plug-in {module} failed in {where}: {_described(error)}"
-        frame = frame.tb_next
     # A StopIteration that leaves a generator becomes the cause of a RuntimeError.
     return "" if error.__cause__ is None else blame(error.__cause__)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from discode.backends.embedded import SHA256, WORD_EFFECTS
+from discode.backends.embedded import SHA256
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.explain import KINDS, MAX_SPANS, Span
-from discode.explain.effects import NOT_READ
+from discode.explain.effects import NOT_READ, WORD_EFFECTS
 from discode.images import demo_path
 from discode.judge import Judge, load
 from discode.readings import Readings

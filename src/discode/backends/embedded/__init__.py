@@ -1,5 +1,5 @@
 """The small judge that ships with the package and runs anywhere."""
 
-from discode.backends.embedded.backend import SHA256, SHIPPED, WORD_EFFECTS, Embedded, introduce
+from discode.backends.embedded.backend import SHA256, SHIPPED, Embedded, introduce
 
-__all__ = ["SHA256", "SHIPPED", "WORD_EFFECTS", "Embedded", "introduce"]
+__all__ = ["SHA256", "SHIPPED", "Embedded", "introduce"]

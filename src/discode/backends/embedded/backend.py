@@ -38,19 +38,6 @@ SHA256 = "0d60a866843b2fd0be2abc6f66c966a429273ca0a993f04ed218f3c6f6cd3570"
 """Of that file: half a download must not judge."""
 VERSION = "3"
 """Of that model; any other file says its own."""
-WORD_EFFECTS = {
-    (
-        "3-0d60a866",
-        "discode(alpha=adaptive,alpha_clip=0:1,alpha_scale=digit,cross_entropy=true,"
-        "divergence=weighted-kl,prior_variance=1,sigma2=0.1,solver=closed,stem=graded,tau=1,"
-        "trust=0)",
-    ): {
-        "subject": 0.151, "noun": 0.071, "person": 0.045, "modifier": 0.041, "adjective": 0.010,
-        "number": -0.023, "verb": 0.008,
-    }
-}  # fmt: skip
-"""What a right word adds to a score, by the model's revision, the decoder and the kind of word:
-means over 500 captions of COCO's dev images (``python -m training.word_effects``)."""
 CAPTIONS_AT_ONCE = 64
 IMAGES_KEPT = 256
 """Images whose states are kept, 600 KB each: those that were used last."""
