@@ -63,7 +63,6 @@ class ImageFinder:
         return self._below_folder(name, where), problem
 
     def _of_id(self, image: str | int) -> tuple[str, str]:
-        """Return the name of an image by its id, or why it is unknown."""
         name = str(image)
         if self._files is not None:
             file = self._files.get(coco_id(image))

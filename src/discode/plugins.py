@@ -45,7 +45,6 @@ class Table(dict[str, R]):
 
     @cached_property
     def _points(self) -> dict[str, metadata.EntryPoint]:
-        """The entry points of installed distributions, without names that are taken."""
         points: dict[str, metadata.EntryPoint] = {}
         for point in metadata.entry_points(group=self.group):
             if point.name in self or point.name in points:

@@ -310,7 +310,6 @@ class Scores:
         return ", ".join([*words, f"{failed} failed"] if failed else words)
 
     def _repr_html_(self) -> str:
-        """Return a table for a notebook: the first rows, with bars."""
         from discode.scores_html import scores_table  # here: only notebooks show it
 
         return scores_table(self)

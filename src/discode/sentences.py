@@ -79,7 +79,6 @@ def sentence_weights(texts: Sequence[str]) -> list[int]:
 
 
 def _ends(text: str, match: re.Match[str]) -> bool:
-    """Return whether a sentence ends where it might."""
     start, following = match.start(), text[match.end()]
     near = max(0, start - 12)  # longer than any abbreviation
     if match["full"]:

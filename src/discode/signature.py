@@ -133,7 +133,6 @@ class Signature:
         return f"Signature({self.short})"
 
     def _repr_html_(self) -> str:
-        """Return the fields for a notebook, a row each."""
         return fields_table(self)
 
     @property

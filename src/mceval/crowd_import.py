@@ -296,7 +296,6 @@ def _worker(session: Session, worker: str, role: str, now: float) -> Person:
 def _claim(
     session: Session, person: Person, image: int, kind: str, now: float
 ) -> tuple[Slot | None, str]:
-    """Return a slot for this worker, held by them, or why there is none."""
     for slot in held_slots(session, person.id):
         return_slot(session, slot)  # an import was interrupted before it recorded a skip or flag
     others = ("compare", "revise") if kind == "study" else ("study",)

@@ -173,7 +173,6 @@ class Database:
 
     @contextmanager
     def _as_store_errors(self) -> Iterator[None]:
-        """Turn the driver's errors into one line."""
         try:
             yield
         except DBAPIError as error:

@@ -173,7 +173,6 @@ class RunLog:
         return log
 
     def _check(self) -> None:
-        """Raise unless all columns belong together."""
         pairs, judged = len(self.ids), self.judgments
         if len(self.image) != pairs:
             raise ValueError(f"{len(self.image)} images for {pairs} pairs")

@@ -330,7 +330,6 @@ class BenchmarkBuilder:
         )
 
     def _find(self, image: str) -> str | None:
-        """Return where an image is; None where it is not."""
         for root in self.roots:
             try:
                 if (root / image).is_file():

@@ -144,7 +144,6 @@ def _layout(
 
 
 def _no_column(where: str, row: Mapping[str, Any], field: str) -> InputError:
-    """Return the error that no column of a row is known to hold a field."""
     wanted = ", ".join(COLUMNS[field]) + (", or a preference" if field == "rating" else "")
     return InputError(
         f"{where} has no {field} (wanted: {wanted}); it has: {', '.join(map(str, row))}; name the "

@@ -84,7 +84,6 @@ def _add(
     shown: Mapping[str, tuple[str, ...]] | None,
     suffix: str,
 ) -> list[tuple[int, int, int, str]]:
-    """Add the pairs of one draw and return its choices."""
     rows = []
     for i, choice in enumerate(choices):
         if shown is not None and choice.image not in shown:
@@ -157,7 +156,6 @@ def read_references(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _matlab(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return variables of a MATLAB file as lists."""
     scipy = require("scipy.io", "bench")
     try:
         content = scipy.loadmat(path, simplify_cells=True, variable_names=list(names))

@@ -177,7 +177,6 @@ def _wrong_end(size: int, zeros: int) -> str | None:
 
 
 def _misplaced(info: tarfile.TarInfo, sample: Sample, extension: str) -> str | None:
-    """Return why a file makes its sample useless, if it does."""
     if sample.size > MAX_SAMPLE:
         return f"with {info.name} it has {sample.size} bytes, more than {MAX_SAMPLE}"
     if info.name.startswith("/") or ".." in info.name.split("/"):

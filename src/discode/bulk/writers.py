@@ -144,7 +144,6 @@ def _as_lines(columns: Mapping[str, list[Any]]) -> Iterator[str]:
 
 
 def _encoded(name: str, values: list[Any]) -> list[str]:
-    """Return every value of a column as JSON."""
     if name in _NUMBERS and values:
         return encode(values)[1:-1].split(", ")
     if name == "distribution" and values:  # lists of numbers; None is no list

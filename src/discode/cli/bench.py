@@ -291,7 +291,6 @@ def _check_metrics(specs: Collection[str], model: str | None, options: Mapping[s
 
 
 def _output(typed: str | None, *, several: bool) -> tuple[Path | None, bool]:
-    """Return the path of --output, and whether it is a folder."""
     if typed is None:
         return None, False
     if several or output.is_folder(typed):

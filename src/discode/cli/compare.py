@@ -259,7 +259,6 @@ def _print_pairs(
     how: Sequence[str],
     columns: Mapping[str, Callable[[Any], str]],
 ) -> None:
-    """Print a row per pair of systems or metrics, which is better, and the groups that differ."""
     verdicts = [f"{pair.verdict()} (5 %)" for pair in done.pairs if len(done.pairs) < 4]
     if len(done.pairs) > 1 and sum(map(len, done.groups)) > 1:
         several = len(done.groups) > 1

@@ -237,7 +237,6 @@ def _at_once(
 
 
 def _parse(row: Any, scale: Scale | None, missing: str, places: Counter[int]) -> Readings:
-    """Return the reading of one row; raises where it has none."""
     if isinstance(row, InputError):
         raise row
     if not isinstance(row, dict):

@@ -602,7 +602,6 @@ def report(
 
 
 def _interval(mean: ClusteredMean) -> str:
-    """Return the interval of a mean as text; nothing where there are too few images."""
     found = mean.interval()
     if math.isnan(found.low):
         return ""

@@ -102,7 +102,6 @@ def report(
 
 
 def _stores_beside(runs: list[Path]) -> list[Path]:
-    """Return the stores that bench run keeps beside its logs, those that exist."""
     logs = [
         log for path in runs for log in (sorted(path.glob("*.json")) if path.is_dir() else [path])
     ]

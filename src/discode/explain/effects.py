@@ -92,7 +92,6 @@ class Explanation:
         return f"Explanation({self.score:.4g}, {str(self)!r}{error}, {self.signature.short})"
 
     def _repr_html_(self) -> str:
-        """Return the caption for a notebook: wrong words struck out, with their effects."""
         pieces = []
         for part in self.parts():
             piece = html.escape(part if isinstance(part, str) else part.text)

@@ -96,7 +96,6 @@ def find_spans(caption: str) -> list[Span]:
 
 @cache
 def _lists() -> Mapping[str, frozenset[str]]:
-    """Return words by their class."""
     text = files("discode").joinpath("data", "words.txt").read_text(encoding="utf-8")
     lines = re.sub(r"^#.*\n", "", text, flags=re.M).replace("\n  ", " ").splitlines()
     lists = {name: words.split() for name, _, words in (line.partition(":") for line in lines)}

@@ -163,7 +163,6 @@ class BertScore(PairMetric):
     def _weights(
         self, references: Sequence[Sequence[str]], encoded: dict[str, Encoded]
     ) -> dict[str, Floats]:
-        """Return the weight of every token of every text."""
         ends = {self.tokenizer.cls_token_id, self.tokenizer.sep_token_id}
         if not self.idf:
             return {

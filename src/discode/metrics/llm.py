@@ -210,7 +210,6 @@ class ChatMetric:
         return make_scores(value, errors, self.signature)
 
     def _ask(self, pair: Pair) -> float | str:
-        """Return a number, or the reason why there is none."""
         try:
             messages = self._messages(pair)
             return self.parse(self.chat(messages, max_tokens=512, logprobs=self.logprobs))

@@ -214,7 +214,6 @@ class Polos(PairMetric):
         return np.array(vectors), clip, cut | np.array(long)
 
     def _read(self, texts: Sequence[str]) -> None:
-        """Compute and keep the sentence vectors of texts."""
         torch = require("torch", "hf")
         for batch, ids, mask, cut in text_batches(self.text_model, self.tokenizer, texts):
             total: Any = 0.0

@@ -84,7 +84,6 @@ class ScoreFile(PairMetric):
         return RowScores(value, errors)
 
     def _by_image(self, pairs: Sequence[Pair]) -> dict[tuple[str, ...], _Row]:
-        """Return the rows of images by the paths that the pairs have for them."""
         paths = dict.fromkeys(_image_key(pair)[1] for pair in pairs)
         index = ImageIndex((path, path) for path in paths if path)
         rows: dict[tuple[str, ...], _Row] = {}

@@ -255,7 +255,6 @@ class _Alike:
         self._length = np.sqrt(self._shared(places))
 
     def _shared(self, words: Iterable[str]) -> Floats:
-        """Return the weight of these words in each caption."""
         total = np.zeros(self._count)
         for word in sorted(words):  # the order of a set would decide ties by rounding
             total[self._places[word]] += self._weight[word]

@@ -53,7 +53,6 @@ def gather_runs(runs: Mapping[str, RunLog], data: Sequence[Path] = ()) -> list[G
 
 
 def _join(runs: Mapping[str, RunLog]) -> RunLog:
-    """Return one log with the results of all."""
     first = next(iter(runs.values()))
     if len({log.protocol.ties for log in runs.values()}) > 1:
         raise InputError(

@@ -148,7 +148,6 @@ class RequestReader:
         return images, finish(held) if len(held) == len(images) else finish
 
     def _image(self, image: bytes | str) -> bytes | str:
-        """Return the bytes of an image, or its URL."""
         if isinstance(image, bytes):
             return image
         if re.match(r"https?://", image, re.IGNORECASE):

@@ -391,7 +391,6 @@ def kind_shown(slot: Slot, person: Person) -> str:
 
 
 def _revision(session: Session, look: Slot) -> str:
-    """Return the revision that a second look is about."""
     text: str | None = session.scalar(
         select(Answer.text)
         .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))

@@ -389,7 +389,6 @@ class Local(Backend):
 
 
 def _digest(image: ImageSource) -> str | ImageError:
-    """Return an image's digest, or the error that it has none."""
     try:
         return image_digest(image)
     except ImageError as error:

@@ -185,7 +185,6 @@ def open_model(name: str, options: LocalOptions) -> OpenedModel:
 
 
 def _weight_options(options: LocalOptions, device: str, dtype: str) -> dict[str, Any]:
-    """Return what ``from_pretrained`` takes besides names."""
     torch, quantize = require("torch", "hf"), options.quantize
     quantization, device_map = None, options.device_map
     if quantize == "fp8":  # torch's own, after loading
