@@ -190,8 +190,28 @@ class Judge:
         references), or a dictionary with these names. How often it stands in its set
         (``repeats``) makes no difference to a judge.
         """
-        pairs = as_pairs(pairs)
-        return self.decode(pairs, self.read(pairs, progress))
+        return self.decode_all(as_pairs(pairs), {"": self.decoder}, progress)[""]
+
+    def decode_all(
+        self,
+        pairs: Sequence[Pair],
+        decoders: Mapping[str, Decoder],
+        progress: Progress | None = None,
+    ) -> dict[str, Scores]:
+        """Score N pairs by each of several decoders; the model reads them once.
+
+        >>> from discode.images import demo_path
+        >>> decoders = {name: get_decoder(name) for name in ("raw", "discode")}
+        >>> pairs = [Pair(demo_path() / "cat.jpg", "a cat")]
+        >>> scores = load("embedded").decode_all(pairs, decoders)
+        >>> scores["raw"].value.tolist(), scores["discode"].signature.decoder.name
+        ([0.8], 'discode')
+        """
+        judges = {name: self.with_method(each) for name, each in decoders.items()}
+        hidden = any("hidden" in each.requires for each in decoders.values())
+        readings = self._read(pairs, progress, hidden)
+        references = None if readings.origin is None else readings.origin.references
+        return {name: judge._decode(pairs, readings, references) for name, judge in judges.items()}
 
     def decode(
         self, pairs: Sequence[PairInput], readings: Readings, decoder: str | Decoder | None = None
@@ -200,10 +220,13 @@ class Judge:
 
         Captions that carried control tokens are flagged "defused".
         """
-        if decoder is not None:
-            return self.with_method(decoder).decode(pairs, readings)
-        pairs, taken = as_pairs(pairs), self.backend.takes_references
-        references = references_among(pairs, taken=taken)
+        judge = self if decoder is None else self.with_method(decoder)
+        pairs = as_pairs(pairs)
+        references = references_among(pairs, taken=self.backend.takes_references)
+        return judge._decode(pairs, readings, references)
+
+    def _decode(self, pairs: Sequence[Pair], readings: Readings, references: str | None) -> Scores:
+        taken = self.backend.takes_references
         defused = [needs_neutralising(p.caption, *(p.references if taken else ())) for p in pairs]
         return Scores.build(
             self.decoder,
@@ -228,7 +251,10 @@ class Judge:
         """
         if hidden is None:
             hidden = "hidden" in self.decoder.requires
-        pairs, taken = as_pairs(pairs), self.backend.takes_references
+        return self._read(as_pairs(pairs), progress, hidden)
+
+    def _read(self, pairs: Sequence[Pair], progress: Progress | None, hidden: bool) -> Readings:
+        taken = self.backend.takes_references
         if self.by == "sentence":
             return self._read_sentences(pairs, None, progress, hidden)
         references = references_among(pairs, taken=taken)
@@ -277,7 +303,7 @@ class Judge:
             split = {row: replace(pairs[row], problem="it is judged by sentences") for row in parts}
             asked = [*(split.get(row, pair) for row, pair in enumerate(pairs)), *asked]
             progress = progress and _in_proportion(progress, start, len(asked))
-        said = judge.read(asked, progress, hidden=hidden)
+        said = judge._read(asked, progress, hidden)
         whole = said.take(range(start)) if whole is None else whole
         sentences = {}
         for row, part in parts.items():

@@ -62,6 +62,7 @@ class Scores:
         raw: (N,) the model's own answer, where the metric asks a model.
         smoothing: (N,) the mean of its answers under their probabilities, without a prior.
         distribution: (N, K) over ``answers``, likewise; NaN for captions judged by sentences.
+        plain: (N, K) the same without a prior: the model's own probabilities, renormalised.
         answers: K names.
         flags: Name to (N,) booleans: "failed", "truncated", "generated", "bimodal", ...
         errors: Row number to the reason of its NaN.
@@ -89,6 +90,7 @@ class Scores:
     smoothing: Floats | None = None
     sentences: tuple[SentenceScores | None, ...] | None = None
     other: Floats | None = None
+    plain: Floats | None = None
 
     @classmethod
     def build(
@@ -138,6 +140,7 @@ class Scores:
             None if pairs is None else tuple(pair.caption for pair in pairs),
             decoded.smoothing,
             other=decoded.other,
+            plain=decoded.plain,
         )
         if not readings.sentences:
             return scores
@@ -153,13 +156,17 @@ class Scores:
             name: None if getattr(self, name) is None else np.array(getattr(self, name))
             for name in ("value", "raw", "smoothing", "bound")
         }
+        # Answers after "0." and after "1." do not add up, nor is it known which sentences' scores
+        # a small change would move.
+        emptied: dict[str, Any] = {
+            name: None if getattr(self, name) is None else np.array(getattr(self, name))
+            for name in ("distribution", "plain", "other")
+        }
+        for column in emptied.values():
+            if column is not None:
+                column[[*parts]] = np.nan
         if means["bound"] is None and scores.bound is not None:
             means["bound"] = np.zeros(len(self))
-        distribution = np.array(self.distribution)
-        distribution[[*parts]] = np.nan  # answers after "0." and after "1." do not add up
-        other = None if self.other is None else np.array(self.other)
-        if other is not None:
-            other[[*parts]] = np.nan  # which of the sentences would change is not known
         flags = {name: np.array(marks) for name, marks in self.flags.items()}
         errors = {row: reason for row, reason in self.errors.items() if row not in parts}
         sentences: list[SentenceScores | None] = [None] * len(self)
@@ -182,9 +189,8 @@ class Scores:
                     reason = scores.errors[place]
                     errors[row] = f"sentence {number} of {len(texts)}: {reason}"
         return replace(
-            self, **means, distribution=distribution, flags=flags, errors=errors,
-            sentences=tuple(sentences), other=other,
-        )  # fmt: skip
+            self, **means, **emptied, flags=flags, errors=errors, sentences=tuple(sentences)
+        )
 
     def __len__(self) -> int:
         return len(self.value)
@@ -242,6 +248,7 @@ class Scores:
             errors=errors,
             bound=moved(self.bound),
             other=moved(self.other),
+            plain=moved(self.plain),
             images=listed(self.images),
             captions=listed(self.captions),
             smoothing=moved(self.smoothing),
@@ -286,7 +293,7 @@ class Scores:
                 [np.full(n, empty) if column is None else column for column, n in rows]
             )
 
-        names = ("value", "raw", "smoothing", "distribution", "bound", "other", *LISTS)
+        names = ("value", "raw", "smoothing", "distribution", "plain", "bound", "other", *LISTS)
         flags = {
             name: np.concatenate([part.flags[name] for part in parts]) for name in parts[0].flags
         }
@@ -369,7 +376,7 @@ class Scores:
             if values is not None:
                 columns[name] = or_none(values)
         if self.distribution is not None:
-            columns["distribution"] = _lists_or_none(self.distribution)
+            columns["distribution"] = lists_or_none(self.distribution)
         if self.bound is not None:
             columns["bound"] = or_none(self.bound)
         if self.other is not None and self.flags["bimodal"].any():
@@ -410,7 +417,7 @@ def or_none(values: Floats) -> list[float | None]:
     return numbers
 
 
-def _lists_or_none(values: Floats) -> list[list[float | None] | None]:
+def lists_or_none(values: Floats) -> list[list[float | None] | None]:
     """Return (N, K) numbers as lists, with None for NaN and for a row of nothing else."""
     rows: list[list[float | None] | None] = values.tolist()
     missing = np.isnan(values)

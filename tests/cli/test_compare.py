@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> list[Path]:
         rows = ScoredRows(None, 0, list(map(str, range(40))), names, captions,
                           {"discode": scores}, {"discode": made})  # fmt: skip
         with open_scores(tmp_path / name) as write:
-            write(rows, {})
+            write(rows)
         found.append(tmp_path / name)
     return found
 

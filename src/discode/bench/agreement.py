@@ -18,15 +18,14 @@ from discode.stats import (
     Interval,
     KendallPlan,
     UndefinedWarning,
-    acc23,
     bootstrap,
     bootstrap_all,
     credit,
     pearson,
     spearman,
-    tie_calibrated,
     tie_rate,
 )
+from discode.stats.preference import accuracies_with_ties
 from discode.stats.tau import M_RULES
 
 TAU_C_NOTES = {
@@ -143,13 +142,15 @@ def _of_ratings(
         for name, tau in (("tau_b", plan), ("tau_c", plan.as_variant("c")))
     }
     scored = value[np.unique(judgments.pair)]
+    # The cost of calibrating grows with the number of distinct ratings; people give few.
+    few = len(np.unique(y)) <= _LEVELS
+    acc23, acc_tied, _ = accuracies_with_ties(y, x, clusters, calibrate=few)
     points = {
         "spearman": spearman(x, y),
         "pearson": pearson(x, y),
         "ties": tie_rate(scored[np.isfinite(scored)]),
-        "acc23": acc23(y, x, clusters),
-        # Its cost grows with the number of distinct ratings; people give few.
-        "acc_tied": tie_calibrated(y, x, clusters)[0] if len(np.unique(y)) <= _LEVELS else np.nan,
+        "acc23": acc23,
+        "acc_tied": acc_tied,
         "failed": (~keep).sum() / max(1, len(keep)),
     }
     return intervals | _points(points, protocol)

@@ -161,7 +161,7 @@ def _score(
     progress: RunProgress | None,
 ) -> MetricResult:
     start = time.perf_counter()
-    needs = metric.needs
+    made, needs = _signature(metric), metric.needs
     pairs, which = list(benchmark.pairs), np.arange(len(benchmark.pairs))
     if not needs & {"references", "id"}:
         pairs, which = benchmark.bare_pairs()
@@ -185,7 +185,6 @@ def _score(
     signature = scores.signature.with_fields(
         benchmark=f"{benchmark.name}({options})", ties=log.protocol.ties
     )
-    made = _signature(metric)
     if plugin := made.get("plugin"):
         signature = signature.with_fields(plugin=plugin)
     result = MetricResult(made, signature, value, errors, scores.counts(), seconds, {})

@@ -59,8 +59,8 @@ class _Layout(NamedTuple):
     """The columns of a row that hold each field, as the row calls them."""
 
     fields: dict[str, tuple[str, ...]]
-    numbered: tuple[str, ...]
-    """Those of images that hold COCO's numbers."""
+    numbered: str | None
+    """The column of COCO's numbers."""
 
 
 class _Scale:
@@ -98,15 +98,19 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     images = None if options["images"] is None else Path(options["images"])
     builder = BenchmarkBuilder(ROW, file.parent, images)
     named = {name: options[name] for name in COLUMNS if options[name] is not None}
-    kinds = [kind for kind in _NEEDED if _layout(*table[0], named).fields[kind]]
+    first = _layout(*table[0], named)
+    kinds = [kind for kind in _NEEDED if first.fields[kind]]
     if not kinds:
         raise _no_column(*table[0], "rating")
     parser = PairParser(builder.default) if builder.default.is_dir() else None
-    layouts: dict[tuple[str, ...], _Layout] = {}  # the rows of a table mostly have the same
+    layouts = {tuple(table[0][1]): first}  # the rows of a table mostly have the same columns
     rows = []
     for where, row in table:
         if (layout := layouts.get(tuple(row))) is None:
-            layout = layouts[tuple(row)] = _layout(where, row, named, kinds[0])
+            layout = layouts[tuple(row)] = _layout(where, row, named)
+        for field in (*_NEEDED[kinds[0]], kinds[0]):
+            if not layout.fields[field]:
+                raise _no_column(where, row, field)
         rows.append(_entry(where, row, layout, parser))
     judgments: Ratings | Preferences
     if kinds[0] == "rating":
@@ -119,10 +123,8 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     return builder.build(kept, judgments, [file])
 
 
-def _layout(
-    where: str, row: Mapping[str, Any], named: Mapping[str, str], kind: str = ""
-) -> _Layout:
-    """Find the columns of a row; raise where one of a ``kind`` has none for what it needs."""
+def _layout(where: str, row: Mapping[str, Any], named: Mapping[str, str]) -> _Layout:
+    """Find the columns of a row."""
     found = PairColumns.among(row, where)
     plain = {re.sub(r"[\s-]+", "_", str(name).strip().lower()): name for name in row}
     columns = {
@@ -136,11 +138,7 @@ def _layout(
                 f"{where} has no column {name!r} ({field}={name}); it has: {', '.join(row)}"
             )
         columns[field] = (name,)
-    for field in (*_NEEDED[kind], kind) if kind else ():
-        if not columns[field]:
-            raise _no_column(where, row, field)
-    images = columns["image"]
-    return _Layout(columns, tuple(n for n in images if PairColumns.among([n]).numbered))
+    return _Layout(columns, plain.get("image_id"))
 
 
 def _no_column(where: str, row: Mapping[str, Any], field: str) -> InputError:
@@ -162,7 +160,7 @@ def _entry(where: str, row: Mapping[str, Any], layout: _Layout, parser: PairPars
     column = names[0] if len(names) == 1 else next((n for n in names if is_filled(row[n])), "")
     if isinstance(image, float) and image.is_integer():
         image = int(image)  # a column of numbers with gaps
-    if (type(image) is int) or (isinstance(image, str) and column in layout.numbered):
+    if (type(image) is int) or (isinstance(image, str) and column == layout.numbered):
         fields["image"] = str(image) if parser is None else _file_name(image, where, parser)
     return Entry(fields, where)
 

@@ -122,7 +122,6 @@ class ScoredChunk:
     signatures: Mapping[str, str]  # the judge's by method, the same for every chunk
     passed: int = 0  # rows that reach the threshold
     samples: Any = None  # those rows, to be written again; None if there are none
-    before: Mapping[str, Scores] = field(default_factory=dict)  # without the prior, where asked for
 
     def passing(self, min_score: float) -> list[int]:
         """Return the rows that reach a threshold."""
@@ -161,39 +160,28 @@ def judge_chunk(
     *,
     min_score: float | None = None,
     progress: Progress | None = None,
-    before: Mapping[str, Judge] | None = None,
 ) -> ScoredChunk:
-    """Read a chunk once and decode it by each method; rows without a pair are NaN, with a reason.
-
-    ``before`` are judges whose scores are to be compared with, not written.
-    """
+    """Read a chunk once and decode it by each method; rows without a pair fail with a reason."""
     numbers = [number for number, pair in enumerate(chunk.pairs) if pair is not None]
     pairs = [pair for pair in chunk.pairs if pair is not None]
-    # The decoder that needs the most of a reading decides what is read.
-    reader = max(judges.values(), key=lambda judge: len(judge.decoder.requires))
-    readings = reader.read(pairs, progress)
-    if progress and len(pairs) < len(chunk.pairs):
-        progress(len(chunk.pairs) - len(pairs))
-
-    def decoded(judges: Mapping[str, Judge]) -> dict[str, Scores]:
-        scores = {name: judge.decode(pairs, readings) for name, judge in judges.items()}
-        if len(pairs) == len(chunk.pairs):
-            return scores
-        return {
-            name: s.spread(numbers, len(chunk.pairs), chunk.errors) for name, s in scores.items()
-        }
-
+    reader, count = next(iter(judges.values())), len(chunk.pairs)
+    decoders = {name: judge.decoder for name, judge in judges.items()}
+    scores = reader.decode_all(pairs, decoders, progress)
+    if len(pairs) < count:
+        scores = {name: each.spread(numbers, count, chunk.errors) for name, each in scores.items()}
+        if progress:
+            progress(count - len(pairs))
     rows = ScoredRows(
         chunk.source,
         chunk.place.start,
         chunk.ids,
         chunk.images,
         chunk.captions,
-        decoded(judges),
+        scores,
         {name: row_signatures(judge, chunk.pairs) for name, judge in judges.items()},
     )
     signatures = {name: str(judge.signature) for name, judge in judges.items()}
-    scored = ScoredChunk(chunk.place, rows, signatures, before=decoded(before or {}))
+    scored = ScoredChunk(chunk.place, rows, signatures)
     return scored if min_score is None else scored.with_passed(chunk.samples, min_score)
 
 

@@ -15,7 +15,7 @@ from discode.bulk import Totals
 from discode.bulk.columns import ScoredRows
 from discode.bulk.tables import LINES_TO_TRUST
 from discode.cli import output
-from discode.decoders import SIDE_BY_SIDE, get_decoder, without_prior
+from discode.decoders import SIDE_BY_SIDE, get_decoder
 from discode.errors import InputError
 from discode.files import parse_json, reading
 from discode.judge import decode as decode_readings
@@ -88,12 +88,8 @@ def decode(
                 name: decode_readings(readings, decoder, missing=missing)
                 for name, decoder in decoders.items()
             }
-            before = {
-                name: decode_readings(readings, without_prior(decoder))
-                for name, decoder in (decoders if show and not totals.rows else {}).items()
-            }
             scored = ScoredRows.without_images(source, ids, results, totals.rows)
-            write(scored, before)
+            write(scored)
             totals += Totals.of(scored)
             signatures = {name: str(scores.signature) for name, scores in results.items()}
         if not totals.rows:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from discode.backends.served.throttle import collect_throttles
+from discode.backends.served.throttle import COLLECTING, RequestThrottle
 from discode.cli.output import note
 from discode.errors import DiscodeError, InputError
 from discode.options import parse_options
@@ -65,16 +65,18 @@ def with_model_options(verb: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(verb)
     def joined(model_option: list[str] | None, **typed: Any) -> None:
         flags = {name: typed.pop(name) for name in _FLAGS}
-        with collect_throttles() as throttles:
-            try:
-                verb(**typed, options=model_options(model_option, **flags))
-            except DiscodeError:  # whose message is the only line
-                throttles.clear()
-                raise
-            finally:
-                for throttle in throttles:
-                    if throttle.sent:
-                        note(throttle.usage(), "dim")
+        throttles: list[RequestThrottle] = []
+        COLLECTING.append(throttles)
+        try:
+            verb(**typed, options=model_options(model_option, **flags))
+        except DiscodeError:  # whose message is the only line
+            throttles.clear()
+            raise
+        finally:
+            COLLECTING.remove(throttles)
+            for throttle in throttles:
+                if throttle.sent:
+                    note(throttle.usage(), "dim")
 
     own = inspect.signature(verb, eval_str=True).parameters
     parameters = [each for each in own.values() if each.name != "options"]

@@ -41,7 +41,6 @@ from discode.decoders import SIDE_BY_SIDE
 from discode.errors import InputError, count_of
 from discode.files import remove_abandoned, replacing
 from discode.readings.store import ReadingStore
-from discode.scores import Scores
 from discode.signature import shortened_signature
 from discode.stats import ClusteredMean
 from discode.stats.means import MOST
@@ -382,13 +381,13 @@ def _refuse_dash(path: Path) -> None:
 @contextmanager
 def open_scores(
     out: Path | None, *, as_json: bool = False, show: bool = False
-) -> Iterator[Callable[[ScoredRows, Mapping[str, Scores]], None]]:
-    """Yield what takes some rows, and their scores without the prior where charts are drawn.
+) -> Iterator[Callable[[ScoredRows], None]]:
+    """Yield what takes some rows.
 
     A file is written whole or not at all. Without one, rows are printed as JSON lines or a table.
     """
     table = None if as_json or (out is not None and not show) else ScoreTable()
-    charted: list[tuple[ScoredRows, Mapping[str, Scores]]] = []
+    charted: list[ScoredRows] = []
     with ExitStack() as stack:
         writers = [] if table is None else [table.write]
         if out is not None:
@@ -397,15 +396,15 @@ def open_scores(
         if as_json:
             writers.append(print_json)
 
-        def write(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
+        def write(rows: ScoredRows) -> None:
             for take in writers:
                 take(rows)
             if show and not charted:
-                charted.append((rows, before))
+                charted.append(rows)
 
         yield write
-    for rows, before in charted:
-        draw_charts(rows, before)
+    for rows in charted:
+        draw_charts(rows)
     if table is not None:
         table.print()
 
@@ -503,16 +502,16 @@ def _bar(p: float, width: int) -> str:
     return f"{p:5.3f} {'█' * full}{_EIGHTHS[rest].strip()}"
 
 
-def draw_charts(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
+def draw_charts(rows: ScoredRows) -> None:
     """Print charts of the first rows: token probabilities beside each method's distribution."""
     for method, scores in rows.scores.items():
-        after, plain = scores.distribution, before[method].distribution
-        if after is None or plain is None:
+        after, plain, smoothing = scores.distribution, scores.plain, scores.smoothing
+        if after is None or plain is None or smoothing is None:
             continue
         judged = ~np.isnan(after).all(axis=1)  # captions judged by sentences have no distribution
         for i in np.flatnonzero(judged)[:CHARTS].tolist():
             names = (
-                f"token probabilities → {format_score(before[method].value[i])}",
+                f"token probabilities → {format_score(smoothing[i])}",
                 f"{method} → {format_score(scores.value[i])}",
             )
             caption = rows.captions[i]
@@ -534,10 +533,8 @@ class MaxFailed:
     percent: float = 0.0
 
     @classmethod
-    def parse(cls, typed: str | None) -> MaxFailed:
+    def parse(cls, typed: str) -> MaxFailed:
         """Read a count, or a share such as "5%"; raise for anything else."""
-        if typed is None:
-            return cls()
         with suppress(ValueError):
             if not typed.endswith("%") and (count := int(typed)) >= 0:
                 return cls(typed, count)

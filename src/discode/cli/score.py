@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ from discode.bulk.plan import chunk_of, read_chunks, read_signatures
 from discode.cli import output
 from discode.cli.dry_run import check_served, print_estimate
 from discode.cli.model_options import PANEL, Model, with_model_options
-from discode.decoders import SIDE_BY_SIDE, get_decoder, without_prior
+from discode.decoders import SIDE_BY_SIDE, get_decoder
 from discode.errors import InputError, StoppedError, lookup
 from discode.images import is_image_file
 from discode.judge import Judge, load
@@ -164,7 +164,7 @@ def score(
     """Score an image with captions, or files of pairs."""
     if dry_run:
         check_served(model)
-    most = output.MaxFailed.parse(max_failed)
+    most = output.MaxFailed() if max_failed is None else output.MaxFailed.parse(max_failed)
     methods = {name: get_decoder(name) for name in method or SIDE_BY_SIDE[-1:]}
     # A model is opened for the decoder that needs the most of it.
     demanding = max(methods.values(), key=lambda decoder: len(decoder.requires))
@@ -328,18 +328,14 @@ def score_into(
         output.row_progress(total, bar=bar) as progress,
     ):
         judges = by_method(judge, methods)
-        before = {
-            name: replace(each, decoder=without_prior(each.decoder))
-            for name, each in (judges if show else {}).items()
-        }
         seen: dict[str, set[str]] = {name: set() for name in judges}
         totals = Totals()
         unsorted: list[ScoredRows] = []
         for chunk in chunks:
-            scored = judge_chunk(judges, chunk, progress=progress, before=before)
+            scored = judge_chunk(judges, chunk, progress=progress)
             totals += Totals.of(scored.rows)
             if sort is None:
-                write(scored.rows, scored.before)
+                write(scored.rows)
             else:
                 unsorted.append(scored.rows)
                 if top is not None:
@@ -355,7 +351,7 @@ def score_into(
         if not totals.rows:
             raise InputError("the input holds no pairs")
         if sort is not None:
-            write(ScoredRows.lowest(unsorted, sort, top), {})
+            write(ScoredRows.lowest(unsorted, sort, top))
     # Where some pairs had references and some had not, the rows differ: the judge's own then.
     return totals, {
         name: seen[name].pop() if len(seen[name]) == 1 else str(each.signature)

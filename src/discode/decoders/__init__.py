@@ -166,7 +166,7 @@ def _make(
     return decoder
 
 
-def without_prior(decoder: Decoder) -> Decoder:
+def without_prior(decoder: Decoder) -> Smoothing:
     """Return the decoder of the token probabilities as they are: smoothing, on the same answers.
 
     >>> without_prior(get_decoder("discode:stem=joint")).options()

@@ -48,8 +48,8 @@ class Decoded:
     was asked for more: they tie with every other such row of the same answer. ``raw`` and
     ``smoothing`` (N,) are what those two methods make of the same readings, to compare with.
     ``other`` (N,) is the score that a change of the log-probabilities by ``MARGIN`` could make of
-    this one, where that is more than ``JUMP`` of the scale away, and NaN elsewhere. A decoder may
-    leave the last two out.
+    this one, where that is more than ``JUMP`` of the scale away, and NaN elsewhere. ``plain``
+    (N, K) is the distribution without a prior. A decoder may leave the last three out.
     """
 
     answers: tuple[str, ...]
@@ -59,6 +59,7 @@ class Decoded:
     degenerate: NDArray[np.bool_]
     smoothing: Floats | None = None
     other: Floats | None = None
+    plain: Floats | None = None
 
 
 @runtime_checkable
@@ -102,11 +103,11 @@ def decode_checked(decoder: Decoder, readings: Readings) -> tuple[Decoded, dict[
         raise InputError(f"{whose} returned {type(decoded).__name__}, not Decoded")
     n, scale = len(readings), readings.scale
     columns: dict[str, Any] = {}
-    for name in ("distribution", "raw", "score", "degenerate", "smoothing", "other"):
+    for name in ("distribution", "raw", "score", "degenerate", "smoothing", "other", "plain"):
         array = getattr(decoded, name)
-        if array is None and name in ("smoothing", "other"):
+        if array is None and name in ("smoothing", "other", "plain"):
             continue
-        shape = (n, len(decoded.answers)) if name == "distribution" else (n,)
+        shape = (n, len(decoded.answers)) if name in ("distribution", "plain") else (n,)
         array = np.asarray(array)
         if array.shape != shape or array.dtype.kind not in "fiub":
             raise InputError(
@@ -280,7 +281,7 @@ class DistributionDecoder(Configurable, ABC):
         near = seen.logp >= seen.logp.max(axis=1, keepdims=True) - 2 * MARGIN  # never of NaN
         near[np.arange(n), seen.logp.argmax(axis=1)] = False
         runners_up = np.flatnonzero(near.any(axis=0) & self.centred).tolist()
-        distribution = np.empty((n, k))
+        distribution, without_prior = np.empty((2, n, k))
         answered, expected = np.empty(n), np.full((2 + len(runners_up), n), np.nan)
         degenerate = np.zeros(n, bool)
         for start in range(0, n, BLOCK):
@@ -304,16 +305,16 @@ class DistributionDecoder(Configurable, ABC):
                 for few, answer in zip(some, runners_up, strict=True)
             ]
             expected[0, rows], p, alone = ordered_mean(logits, seen.values, self.near)
-            expected[1, rows] = ordered_mean(plain, seen.values)[0]
+            expected[1, rows], q, _ = ordered_mean(plain, seen.values)
             for place, (few, each) in enumerate(zip(some, tried, strict=True), 2):
                 expected[place, rows[few]] = ordered_mean(each, seen.values, self.near)[0]
             answered[rows] = np.where(bad, np.nan, seen.values[index])
             if self.counts_ties:
                 degenerate[rows] = (alone | (not self.uses_model)) & ~bad
             if bad.any():
-                p[:, bad] = np.nan
+                p[:, bad] = q[:, bad] = np.nan
                 expected[:, rows[bad]] = np.nan
-            distribution[rows] = p.T
+            distribution[rows], without_prior[rows] = p.T, q.T
         scale, stem = seen.scale, seen.stem
         raw = scale.score_answers(stem, answered)
         scores = scale.score(stem, expected)
@@ -329,7 +330,10 @@ class DistributionDecoder(Configurable, ABC):
         else:
             scores = on_scale
         other = _furthest(scores[0], scores[2:], scale)
-        return Decoded(seen.answers, distribution, raw, scores[0], degenerate, on_scale[1], other)
+        return Decoded(
+            seen.answers, distribution, raw, scores[0], degenerate, on_scale[1], other,
+            without_prior,
+        )  # fmt: skip
 
 
 def _furthest(score: Floats, others: Floats, scale: Scale) -> Floats:

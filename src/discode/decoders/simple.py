@@ -100,7 +100,10 @@ class Fleur(Configurable):
         score = np.where(stem == 1, whole, score)
         # Rounded log-probabilities may add up to a hair over 1.
         score = np.where(np.isnan(raw), np.nan, np.minimum(score, readings.scale.maximum))
-        return Decoded(seen.answers, p, raw, score, np.zeros(len(readings), bool), plain.score)
+        degenerate = np.zeros(len(readings), bool)
+        return Decoded(
+            seen.answers, p, raw, score, degenerate, plain.score, plain=plain.distribution
+        )
 
 
 def _weighted_sum(logp: Floats, values: Floats) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.bench.runlog import MetricResult
-from discode.decoders import Decoder, get_decoder, without_prior
+from discode.decoders import Decoder, get_decoder
 from discode.decoders.base import greedy_stem
 from discode.decoders.preset import is_preset
 from discode.errors import ImageError, InputError, StoreError
@@ -177,12 +177,11 @@ def _decode(
     defused: NDArray[np.bool_],
 ) -> MetricBars:
     scores = Scores.build(decoder, readings, result.signature, {"defused": defused[list(rows)]})
-    before = without_prior(decoder).decode(readings)
     same = np.abs(scores.value - result.value[list(rows)]) <= _SAME
     columns = []
     labels: tuple[str, ...] = ()
-    for decoded in (before, scores):
-        labels, shares = _one_axis(readings, decoded.answers, np.asarray(decoded.distribution))
+    for distribution in (scores.plain, scores.distribution):
+        labels, shares = _one_axis(readings, scores.answers, np.asarray(distribution))
         column = np.full((len(result.value), len(labels)), np.nan)
         column[np.asarray(rows)[same]] = shares[same]
         columns.append(column)

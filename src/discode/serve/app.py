@@ -88,9 +88,7 @@ class _Service:
         self.counters = ServiceCounters()
         self.counters.active.set_function(lambda: self.limiter.requests)
         self.batcher = Batcher(self.judge, self.counters)
-        self.reader = RequestReader(
-            options.limits, self.method, self.judge.decoder, allow_urls=options.allow_urls
-        )
+        self.reader = RequestReader(options.limits, self.method, allow_urls=options.allow_urls)
         self.about = self.describe()
         self.files = page_files()
 

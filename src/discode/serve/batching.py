@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from discode.decoders import without_prior
 from discode.decoders.base import greedy_stem
 from discode.errors import DiscodeError, HttpError, ImageError
 from discode.explain.effects import THRESHOLD, explain_scores
@@ -23,7 +24,7 @@ from discode.images import MAX_PIXELS, open_image
 from discode.judge import Judge
 from discode.pairs import Pair
 from discode.readings import Readings
-from discode.scores import Scores
+from discode.scores import Scores, lists_or_none
 from discode.serve.prometheus import ServiceCounters
 from discode.serve.requests import ScoreRequest
 from discode.serve.schema import (
@@ -85,33 +86,28 @@ def _answer(
         scores = judge.decode(pairs, readings, request.decoder)
         if request.explains:
             return _explain(judge, request, scores)
-        signed = SignedDecoder.of(request.smoothing)
-        smooth = Scores.build(
-            request.smoothing, readings, scores.signature.with_fields(decoder=signed)
-        )
     except ImageError as error:
         return HttpError(422, "bad_image", str(error))
     except DiscodeError as error:
         return HttpError(422, "bad_request", str(error))
     except Exception as error:
         return error
-    names = ["" if ("stem", "joint") in signed.options else stem for stem in judge.scale.stems]
+    smoothing = without_prior(request.decoder or judge.decoder)
+    names = ["" if smoothing.stem == "joint" else stem for stem in judge.scale.stems]
     stems = [names[stem] for stem in greedy_stem(readings).tolist()]
-    rows = zip(request.captions, stems, scores.rows(), smooth.rows(), strict=True)
+    plain = [None] * len(scores) if scores.plain is None else lists_or_none(scores.plain)
+    rows = zip(request.captions, stems, plain, scores.rows(), strict=True)
     return ScoreAnswer(
         model=judge.backend.identity.model,
         scale=judge.scale.name,
         answers=list(scores.answers),
         scores=[
-            ScoredCaption(
-                caption=caption, stem=stem, probabilities=plain["distribution"],
-                **row | {"smoothing": plain["score"]},
-            )
-            for caption, stem, row, plain in rows
+            ScoredCaption(caption=caption, stem=stem, probabilities=probabilities, **row)
+            for caption, stem, probabilities, row in rows
         ],
         counts=scores.counts(),
         signature=str(scores.signature),
-        smoothing_signature=str(smooth.signature),
+        smoothing_signature=str(scores.signature.with_fields(decoder=SignedDecoder.of(smoothing))),
     )  # fmt: skip
 
 

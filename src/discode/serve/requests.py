@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -21,8 +21,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from discode.decoders import Decoder, named_decoder, without_prior
-from discode.decoders.simple import Smoothing
+from discode.decoders import Decoder, named_decoder
 from discode.errors import HttpError, ImageError, InputError, count_of
 from discode.explain.effects import pairs_to_explain
 from discode.files import parse_json
@@ -42,16 +41,15 @@ _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?(;[\w=.+-]+)*;base64,", re.IGNORE
 class ScoreRequest:
     """What one request asks for: captions of an image, decoded by the judge or another decoder.
 
-    ``smoothing`` is the decoder without a prior, and ``pixels`` are those that the image declares.
-    ``explains`` tells that it asks for their words, and ``one_of_many`` that a request with several
-    images has others: a broken image fails its own rows only.
+    ``pixels`` are those that the image declares. ``explains`` tells that it asks for their words,
+    and ``one_of_many`` that a request with several images has others: a broken image fails its own
+    rows only.
     """
 
     image: bytes
     captions: Sequence[str]
     references: Sequence[str] = ()
     decoder: Decoder | None = None
-    smoothing: Decoder = field(default_factory=Smoothing)
     pixels: int = 0
     explains: bool = False
     one_of_many: bool = False
@@ -77,14 +75,12 @@ class RequestReader:
     Args:
         limits: What a request may hold.
         method: What the service's own method is called.
-        default: Its decoder.
         allow_urls: Whether images are fetched by URL.
     """
 
-    def __init__(self, limits: Limits, method: str, default: Decoder, *, allow_urls: bool) -> None:
+    def __init__(self, limits: Limits, method: str, *, allow_urls: bool) -> None:
         self.limits = limits
         self.method = method
-        self.smoothing = without_prior(default)
         self.allow_urls = allow_urls
         self.body, self.form = score_models(limits)
         # How many bodies are parsed, and how many images fetched, at once.
@@ -134,7 +130,7 @@ class RequestReader:
                 fields = self.form.model_validate(body)
         except ValidationError as error:
             raise _bad(_first_fault(error)) from None
-        finish = partial(self._make, fields, *self._decoders(fields.method), explains)
+        finish = partial(self._make, fields, self._decoder(fields.method), explains)
         if len(fields.image) not in (1, len(fields.captions)):
             raise _bad(
                 f"image: {count_of(len(fields.image), 'image')} and "
@@ -165,21 +161,20 @@ class RequestReader:
                 raise HttpError(422, "bad_image", "the data URL does not hold base64") from None
             raise _bad("image: send base64, as it is or in a data URL, or a URL") from None
 
-    def _decoders(self, name: str | None) -> tuple[Decoder | None, Decoder]:
+    def _decoder(self, name: str | None) -> Decoder | None:
         # The service's own method may be a preset file; callers open none.
         if not name or name == self.method:
-            return None, self.smoothing
+            return None
         try:
             decoder = named_decoder(name)
         except InputError as error:
             raise _bad(str(error)) from None
         if decoder.requires:  # a caller could ask for a million steps of Adam
             raise _bad("solver 'adam' is not served; use solver 'exact'")
-        return decoder, without_prior(decoder)
+        return decoder
 
     def _make(
-        self, fields: ScoreFields, decoder: Decoder | None, smoothing: Decoder, explains: bool,
-        images: list[bytes],
+        self, fields: ScoreFields, decoder: Decoder | None, explains: bool, images: list[bytes]
     ) -> list[ScoreRequest]:  # fmt: skip
         several = len(images) > 1
         requests = []
@@ -193,7 +188,7 @@ class RequestReader:
                     raise
                 pixels = 0  # the judge says why, in the row
             request = ScoreRequest(
-                image, captions, fields.references, decoder, smoothing, pixels, explains, several
+                image, captions, fields.references, decoder, pixels, explains, several
             )
             _ = request.digest  # computed here, in a worker thread, and kept for the queue
             requests.append(request)

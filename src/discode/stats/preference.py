@@ -101,10 +101,7 @@ def acc23(human: ArrayLike, metric: ArrayLike, groups: ArrayLike | None = None) 
     >>> acc23([1, 1, 2, 3], [0.2, 0.2, 0.5, 0.4])
     0.8333333333333334
     """
-    right, pairs = _right(*_grouped(human, metric, groups))
-    if not len(pairs):
-        return undefined("no pairs of rows: the pairwise accuracy is undefined")
-    return float(np.mean(right / pairs))
+    return accuracies_with_ties(human, metric, groups, calibrate=False)[0]
 
 
 def tie_calibrated(
@@ -121,11 +118,25 @@ def tie_calibrated(
     >>> tie_calibrated([1, 1, 2], [0.25, 0.5, 1.0])
     (1.0, 0.25)
     """
+    return accuracies_with_ties(human, metric, groups)[1:]
+
+
+def accuracies_with_ties(
+    human: ArrayLike, metric: ArrayLike, groups: ArrayLike | None = None, *, calibrate: bool = True
+) -> tuple[float, float, float]:
+    """Return :func:`acc23`, and if wanted both numbers of :func:`tie_calibrated`, else NaN.
+
+    >>> accuracies_with_ties([1, 1, 2], [0.25, 0.5, 1.0])
+    (0.6666666666666666, 1.0, 0.25)
+    """
     h, m, group = _grouped(human, metric, groups)
     right, pairs = _right(h, m, group)
     if not len(pairs):
         nothing = undefined("no pairs of rows: the pairwise accuracy is undefined")
-        return nothing, nothing
+        return nothing, nothing, nothing
+    accuracy = float(np.mean(right / pairs))
+    if not calibrate:
+        return accuracy, np.nan, np.nan
     # Without groups a pair counts 1, so that the sums are whole and exact.
     weights, total = (1 / pairs, len(pairs)) if len(pairs) > 1 else (np.ones(1), pairs[0])
     plain = sum((weights * right).tolist())
@@ -136,7 +147,7 @@ def tie_calibrated(
     distinct = np.array([len(np.unique(metric)) for _, metric in scored])
     if (count := int((distinct * (distinct - 1)).sum()) // 2) > MAX_DIFFERENCES:
         nothing = undefined(f"{count:,} differences of scores are too many to try: give groups")
-        return nothing, nothing
+        return accuracy, nothing, nothing
     difference, gain = _differences(scored, weights)
     order = np.argsort(difference)
     difference, value = difference[order], plain + np.cumsum(gain[order])
@@ -144,7 +155,7 @@ def tie_calibrated(
     last = np.append(np.diff(difference) > 0, True)[: len(difference)]
     value, epsilon = np.append(plain, value[last]), np.append(0.0, difference[last])
     best = int(value.argmax())
-    return float(value[best] / total), float(epsilon[best])
+    return accuracy, float(value[best] / total), float(epsilon[best])
 
 
 def _grouped(

@@ -16,7 +16,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from discode.errors import StoppedError, count_of
@@ -31,18 +31,8 @@ _RECENT = 64  # requests over which that share is taken, weighted by age
 SMALL = 4
 """A limit of ``concurrency`` divided by this is reported, once."""
 _SOONEST, _LATEST = 1.0, 30.0  # seconds from one trial of a higher limit to the next
-_collecting: list[list[RequestThrottle]] = []
-
-
-@contextlib.contextmanager
-def collect_throttles() -> Iterator[list[RequestThrottle]]:
-    """Yield a list of the throttles that are made until the context ends."""
-    made: list[RequestThrottle] = []
-    _collecting.append(made)
-    try:
-        yield made
-    finally:
-        _collecting.remove(made)
+COLLECTING: list[list[RequestThrottle]] = []
+"""Lists that every new throttle is added to."""
 
 
 @dataclass
@@ -93,7 +83,7 @@ class RequestThrottle:
         self._reopens = math.inf
         self._began = self._ended = self.clock()
         self._begin()
-        for made in _collecting:
+        for made in COLLECTING:
             made.append(self)
 
     def _begin(self) -> None:
