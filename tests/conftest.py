@@ -14,7 +14,7 @@ from PIL import Image
 
 import discode
 from discode.backends.embedded import SHIPPED
-from discode.errors import mend_torchvision
+from discode.extras import mend_torchvision
 from discode.images import demo_path
 from tests.helpers import missing_extras
 from tests.helpers.fake_model import CAPTION, FakeModel

@@ -48,7 +48,7 @@ PUBLIC_MODULES = {
 
 # A module imports only from lines above its own (docs/architecture.md).
 ROOMS = [
-    "version", "errors", "options", "files", "plugins", "arrays", "pixels", "images",
+    "version", "errors", "extras", "options", "files", "plugins", "arrays", "pixels", "images",
     "columns", "image_index", "pairs",
     "sentences", "scales", "prompts", "readings", "backends", "decoders", "signature",
     "stats", "scores_html", "scores", "explain", "rows", "judge", "integrations",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from discode.backends.embedded.tokenizer import Bpe
-from discode.errors import mend_torchvision
+from discode.extras import mend_torchvision
 from discode.prompts import CAPTION_LAST
 from discode.scales import UNIT
 from training import common

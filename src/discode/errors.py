@@ -21,11 +21,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib.machinery import PathFinder
-from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -174,32 +170,9 @@ def install_hint(extra: str = "") -> str:
 
 def require(module: str, extra: str) -> Any:
     """Import an optional dependency, or name the extra that brings it."""
-    if module in ("accelerate", "evaluate", "torchmetrics", "transformers"):
-        mend_torchvision()
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
             f"{module.split('.')[0]} is not installed; {install_hint(extra)}"
         ) from error
-
-
-@cache
-def mend_torchvision() -> object:
-    """Make a torchvision built for CUDA importable with a torch that has none.
-
-    Where torch has no CUDA, pip may still install torchvision's CUDA build. Its import fails: two
-    operators are missing, which we never call, and transformers then hides all image processors.
-    Returns what torch must not forget.
-    """
-    spec = PathFinder.find_spec("torchvision")  # not by an import hook that calls this function
-    if spec is None or spec.origin is None or importlib.util.find_spec("torch") is None:
-        return None
-    torch = importlib.import_module("torch")
-    version = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-    if torch.version.cuda is not None or "+cu" not in version:
-        return None
-    library = torch.library.Library("torchvision", "DEF")
-    for operator in ("nms", "qnms"):
-        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from discode.errors import require
+from discode.extras import mend_torchvision
 from discode.integrations.coco import CocoScorer
 
 if TYPE_CHECKING:
@@ -29,5 +30,6 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, package = _MODULES[name]
+    mend_torchvision()
     require(package, package)
     return getattr(import_module(f"{__name__}.{module}"), name)

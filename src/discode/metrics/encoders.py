@@ -15,7 +15,7 @@ from discode.backends.local.load import (
     in_one_line,
     quiet,
 )
-from discode.errors import require
+from discode.extras import require_transformers
 
 BATCH = 64
 """Texts or images that an encoder gets at a time."""
@@ -33,7 +33,7 @@ def load_encoder(
     ``name`` is a hub name or a folder, which has .safetensors, or any files where ``pick`` takes no
     weights from it.
     """
-    transformers = require("transformers", "hf")
+    transformers = require_transformers()
     device, _ = choose_device_and_dtype(device, "float32")
     check_name(name, None)
     if not Path(name).is_dir():

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from discode.errors import BackendError, InputError, require
+from discode.extras import require_transformers
 
 Conversation = list[dict[str, Any]]
 MARKER = "7dog7"
@@ -191,7 +192,7 @@ def load_remote_code(
     leaves out, and does not initialise buffers that the checkpoint does not have (tables of
     positions).
     """
-    require("transformers", "hf")
+    require_transformers()
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
     theirs = get_class_from_dynamic_module(config.auto_map[row.model], name, revision=revision)
@@ -209,7 +210,7 @@ def load_remote_code(
     )
     missing = set(report["missing_keys"])
     check_complete(name, model, missing)
-    with require("accelerate", "hf").init_empty_weights(include_buffers=False):
+    with require_transformers("accelerate").init_empty_weights(include_buffers=False):
         fresh = dict(theirs(config).named_buffers())
     stored = model.state_dict().keys() - missing
     for key, buffer in model.named_buffers():

@@ -23,6 +23,7 @@ from discode.backends.local.load import (
 )
 from discode.backends.local.vocabulary import TokenizedPrompt, Vocabulary, conversation
 from discode.errors import InputError, require
+from discode.extras import require_transformers
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 
@@ -97,7 +98,7 @@ def _opening(name: str, revision: str | None) -> Iterator[tuple[Path, bool]]:
 
 
 def _native(kind: str) -> bool:
-    names = require("transformers", "hf").models.auto.modeling_auto
+    names = require_transformers().models.auto.modeling_auto
     return kind in names.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 
@@ -138,7 +139,7 @@ def _tokens(tokenized: TokenizedPrompt) -> str:
 
 def _counted_bytes(config: Any) -> float:
     """Return the size of the weights that a configuration asks for; none are made."""
-    torch, transformers = require("torch", "hf"), require("transformers", "hf")
+    torch, transformers = require("torch", "hf"), require_transformers()
     with torch.device("meta"):
         model = transformers.AutoModelForImageTextToText.from_config(config)
     count = sum(weight.numel() for weight in model.parameters())

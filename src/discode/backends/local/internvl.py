@@ -18,6 +18,7 @@ from typing import Any
 from discode.backends.local import memory
 from discode.backends.local.sentencepiece import NORMAL_PIECE, merges_by_score, read_pieces
 from discode.errors import InputError, require
+from discode.extras import require_transformers
 
 ARCHITECTURE = "InternVLChatModel"
 """The first of ``architectures`` in the config.json of an original checkpoint."""
@@ -123,7 +124,7 @@ def _rope(language: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _configuration(settings: Mapping[str, Any], tokenizer: Any) -> Any:
-    transformers = require("transformers", "hf")
+    transformers = require_transformers()
     language, vision = settings["llm_config"], settings["vision_config"]
     kind = LANGUAGE_MODELS[language["architectures"][0]]
     text = {key: language[key] for key in _TEXT_SETTINGS if key in language}
@@ -160,7 +161,7 @@ def _tokens_per_tile(settings: Mapping[str, Any]) -> int:
 
 def _processor(folder: Path, settings: Mapping[str, Any], tokenizer: Any) -> Any:
     """Return the processor: tiles of 448 pixels, and one of the whole image after them."""
-    transformers = require("transformers", "hf")
+    transformers = require_transformers()
     stored = _read_json(folder / "preprocessor_config.json")
     side = _tile_size(settings)
     common = {
@@ -207,7 +208,7 @@ def _chat_template(system: str) -> str:
 
 def read_tokenizer(folder: Path, architecture: str) -> Any:
     """Return the tokenizer of an original checkpoint: Qwen2's files, or InternLM2's model."""
-    transformers = require("transformers", "hf")
+    transformers = require_transformers()
     named = {
         "start_image_token": IMAGE_START,
         "end_image_token": IMAGE_END,
@@ -232,7 +233,7 @@ def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
 
     The special tokens of ``tokenizer_config.json`` take the place of unused pieces, or follow them.
     """
-    tokenizers, transformers = require("tokenizers", "hf"), require("transformers", "hf")
+    tokenizers, transformers = require("tokenizers", "hf"), require_transformers()
     settings = _read_json(folder / "tokenizer_config.json")
     added = {int(i): token["content"] for i, token in settings["added_tokens_decoder"].items()}
     try:
@@ -277,7 +278,7 @@ def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
 
 def load_original(name: str, folder: Path, config: Any, options: Mapping[str, Any]) -> Any:
     """Load the weights of an original checkpoint into transformers' class; none may be missing."""
-    transformers, safetensors = require("transformers", "hf"), require("safetensors.torch", "hf")
+    transformers, safetensors = require_transformers(), require("safetensors.torch", "hf")
     stored: dict[str, Any] = {}
     for path in memory.weight_files(folder):
         stored |= translate_weights(safetensors.load_file(path).items(), config)

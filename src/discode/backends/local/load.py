@@ -30,6 +30,7 @@ from discode.errors import (
     install_hint,
     require,
 )
+from discode.extras import require_transformers
 from discode.options import SIZE, TEXT, Configurable, option, with_options_documented
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -130,7 +131,7 @@ def choose_device_and_dtype(device: str | None, dtype: str) -> tuple[str, str]:
 def open_model(name: str, options: LocalOptions) -> OpenedModel:
     """Open a hub name or a folder: safetensors only, and remote code only if the user says so."""
     torch = require("torch", "hf")
-    require("transformers", "hf")
+    require_transformers()
     device, dtype = choose_device_and_dtype(options.device, options.dtype)
     folder = Path(name)
     check_name(name, options.revision)
@@ -195,7 +196,7 @@ def _weight_options(options: LocalOptions, device: str, dtype: str) -> dict[str,
             raise InputError("quantize=fp8 is for one GPU; leave device_map out")
     elif quantize is not None:
         require("bitsandbytes", "quantize")
-        quantization = require("transformers", "hf").BitsAndBytesConfig(
+        quantization = require_transformers().BitsAndBytesConfig(
             load_in_4bit=quantize == "4bit",
             load_in_8bit=quantize == "8bit",
             bnb_4bit_compute_dtype=getattr(torch, dtype),
@@ -220,7 +221,7 @@ def _load_weights(
         folder = hub.local_folder(name, ("*.safetensors", "*.safetensors.index.json"), common)
         return internvl.load_original(name, folder, described.config, {**weights, **SDPA})
     with quiet("transformers"):  # which tells of missing weights in a table
-        model, report = require("transformers", "hf").AutoModelForImageTextToText.from_pretrained(
+        model, report = require_transformers().AutoModelForImageTextToText.from_pretrained(
             name, config=described.config, ignore_mismatched_sizes=True, output_loading_info=True,
             **SDPA, **weights, **common,
         )  # fmt: skip
@@ -263,7 +264,7 @@ class ModelDescription(NamedTuple):
 
 def describe(name: str, common: dict[str, Any]) -> ModelDescription:
     """Open configuration and processor; ``common`` is what ``from_pretrained`` takes."""
-    transformers = require("transformers", "hf")
+    transformers = require_transformers()
     folder = Path(name)
     with quiet("huggingface_hub"):
         where = {key: value for key, value in common.items() if key != "trust_remote_code"}

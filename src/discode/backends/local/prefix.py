@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from discode.backends.local.vocabulary import TokenizedPrompt
 from discode.errors import require
+from discode.extras import require_transformers
 from discode.pairs import Pair
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _cache_class() -> Any:
     With ``stop_after``, a cache ends the pass when that layer's keys and values are there. Without
     a configuration every layer keeps the whole prefix.
     """
-    transformers = require("transformers", "hf")
+    transformers = require_transformers()
 
     class KeepingCache(transformers.DynamicCache):  # type: ignore[misc, name-defined]
         def __init__(self, stop_after: int | None = None) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from discode.backends.local.load import OpenedModel, choose_device_and_dtype
 from discode.errors import lookup, require
+from discode.extras import require_transformers
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 
@@ -63,7 +64,7 @@ _VICUNA = (
 
 def stand_in_tokenizer(template: str = _TEMPLATE) -> Any:
     """Return a tokenizer that takes about one token per English word, and one per digit."""
-    transformers, tokenizers = require("transformers", "hf"), require("tokenizers", "hf")
+    transformers, tokenizers = require_transformers(), require("tokenizers", "hf")
     words = "a man in red shirt is riding bike down hill dog runs on the beach two people near"
     text = [FLEUR.render(words, (), UNIT)] * 3 + [f" {word}" for word in words.split()] * 3
     core = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -90,7 +91,7 @@ def stand_in_tokenizer(template: str = _TEMPLATE) -> Any:
 
 def random_model(name: str, device: str | None = None, dtype: str | None = None) -> OpenedModel:
     """Return a model of a named architecture with random weights."""
-    torch, transformers = require("torch", "hf"), require("transformers", "hf")
+    torch, transformers = require("torch", "hf"), require_transformers()
     config, processor = configuration_and_processor(name)
     device, dtype = choose_device_and_dtype(device, dtype or "auto")
     with torch.random.fork_rng(), torch.device(device):
@@ -107,7 +108,7 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
 
 def configuration_and_processor(name: str) -> tuple[Any, Any]:
     """Return what a model of a named architecture consists of besides its weights."""
-    transformers, shape = require("transformers", "hf"), lookup(ARCHITECTURES, name, "architecture")
+    transformers, shape = require_transformers(), lookup(ARCHITECTURES, name, "architecture")
     words = stand_in_tokenizer(_VICUNA if shape.family == "vicuna" else _TEMPLATE)
     config = _configuration(shape, words)
     if shape.family == "qwen2-vl":
@@ -133,7 +134,7 @@ def configuration_and_processor(name: str) -> tuple[Any, Any]:
 
 def _configuration(shape: Architecture, words: Any) -> Any:
     """Return a model's configuration; ``words`` is its tokenizer."""
-    transformers = require("transformers", "hf")
+    transformers = require_transformers()
     text = {
         **dict(zip(_TEXT, shape.text, strict=True)),
         "max_position_embeddings": 8192,

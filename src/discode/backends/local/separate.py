@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from discode.backends.local.prefix import CaptionGroup, LogpAndStates, ProcessedImage
 from discode.backends.local.vocabulary import TokenizedPrompt, first_decimal
 from discode.errors import require
+from discode.extras import require_transformers
 from discode.pairs import Pair
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _run_whole_prompt(
     written: list[int],
 ) -> LogpAndStates:
     """Read one caption whose prompt the processor builds; the stems follow over its cache."""
-    torch, transformers = require("torch", "hf"), require("transformers", "hf")
+    torch, transformers = require("torch", "hf"), require_transformers()
     text = tokenized.render(pair.caption, pair.references)
     whole = ProcessedImage(*runner.process(text, image.opened))
     cache = transformers.DynamicCache()

@@ -22,6 +22,7 @@ from typing import Any
 
 from discode.backends.local.packing import CaptionGrid
 from discode.errors import require
+from discode.extras import require_transformers
 
 ROTATION = "apply_rotary_pos_emb"
 """The name of the function that rotates queries and keys in the modules of transformers."""
@@ -417,7 +418,7 @@ def use_attention(config: Any, function: Any) -> Iterator[None]:
 
     transformers knows attentions by names that all models and threads share.
     """
-    transformers = require("transformers", "hf")
+    transformers = require_transformers()
     transformers.AttentionInterface.register(
         "discode", lambda *args, **settings: _used.attention(*args, **settings)
     )
