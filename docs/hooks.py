@@ -51,7 +51,7 @@ def relink(text: str, source: str, page: str) -> str:
 
 def command_line() -> str:
     """Return every verb with its options, as Markdown."""
-    typer = [sys.executable, "-m", "typer", "discode.cli", "utils", "docs", "--name", "discode"]
+    typer = [sys.executable, "-m", "typer", "discode._cli", "utils", "docs", "--name", "discode"]
     done = subprocess.run(typer, capture_output=True, text=True, check=True, cwd=ROOT)
     text = done.stdout.replace("&#x27;", "'").replace("# `discode`", "# Command line", 1)
     about = dict(re.findall(r"^#+ `discode (.+)`\n\n(.+)$", text, re.MULTILINE))

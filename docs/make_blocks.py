@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from discode.bulk.columns import markdown_table
+from discode.bulk._columns import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
 

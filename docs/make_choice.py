@@ -25,10 +25,10 @@ from make_outputs import ROOT, run
 
 import discode
 from discode import Readings
+from discode._scales import FIVE, UNIT
 from discode.bench import RunLog
-from discode.bench.digits import above_one_hump
-from discode.decoders.discode import log_alpha
-from discode.scales import FIVE, UNIT
+from discode.bench._digits import above_one_hump
+from discode.decoders._discode import log_alpha
 from discode.stats import KendallPlan
 
 PAGES = [ROOT / "docs/choosing-a-decoder.md", ROOT / "docs/alpha.md"]

@@ -33,12 +33,12 @@ from PIL import Image as Pillow
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from mceval.checks import Checks
+from mceval._checks import Checks
+from mceval._states import prepare_images
+from mceval._tables import Answer, Base, Candidate, Domain, Image, Slot
 from mceval.database import Database
 from mceval.people import invite
 from mceval.rules import Rules, rank_of
-from mceval.states import prepare_images
-from mceval.tables import Answer, Base, Candidate, Domain, Image, Slot
 
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
 CAPTION = re.compile(r'<p id="caption-\d"[^>]*>(.*?)</p>')
@@ -91,7 +91,7 @@ class Server:
         """Start it, and wait until it listens."""
         # People who click sooner than anybody could see are refused; here that is everybody.
         code = "from mceval.queue import leases; leases.UNSEEN_SECONDS = 0; "
-        code += "from discode.cli import main; main()"
+        code += "from discode._cli import main; main()"
         command = [sys.executable, "-c", code, "mceval", "annotate", self.database]
         self.process = subprocess.Popen(
             [*command, "--port", str(self.port), "--pause-every", "1000000", *self.options],

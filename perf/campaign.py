@@ -38,10 +38,10 @@ from sqlalchemy import func, select
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mceval.checks import Checks, Evidence, careless_reason
+from mceval._checks import Checks, Evidence, careless_reason
+from mceval._report import domain_rows, person_rows
+from mceval._tables import Answer, Candidate, Domain, Image, Pass, Person, Slot
 from mceval.database import Database
-from mceval.report import domain_rows, person_rows
-from mceval.tables import Answer, Candidate, Domain, Image, Pass, Person, Slot
 from perf.annotate import CAPTION, Browser, Server, fields
 from tests.helpers import postgres
 from tests.helpers.campaigns import check_rules
@@ -57,7 +57,7 @@ QUICK = 0.25
 
 def discode(*words: object) -> str:
     """Run a verb of ours; its output."""
-    code = "from discode.cli import main; main()"
+    code = "from discode._cli import main; main()"
     command = [sys.executable, "-c", code, "mceval", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

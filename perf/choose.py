@@ -21,10 +21,10 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 
 import numpy as np
 
-from discode.bench.agreement import AgreementProtocol
-from discode.bench.choose import ALPHA, BASELINE, candidate_decoders, choose_decoder
+from discode._scales import TEN
+from discode.bench._agreement import AgreementProtocol
+from discode.bench._choose import ALPHA, BASELINE, candidate_decoders, choose_decoder
 from discode.benchmarks import Preferences, Ratings
-from discode.scales import TEN
 from tests.helpers.simulated_ratings import SimulatedRatings, simulate
 
 TRUTHS = ("nothing", "smoothing", "discode:tau=1,trust=1,prior_variance=1")

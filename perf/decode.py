@@ -20,9 +20,9 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 import numpy as np
 
 import discode
+from discode._scales import TEN
 from discode.decoders import Decoder, get_decoder
 from discode.readings import Readings
-from discode.scales import TEN
 
 
 def best_of(times: int, run: Callable[[], object]) -> float:

@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 import discode
-from discode.backends.embedded import SHIPPED, Embedded, backend
-from discode.backends.embedded.backend import usable_cores
+from discode._pairs import Pair
+from discode.backends._embedded import SHIPPED, Embedded, backend
+from discode.backends._embedded.backend import usable_cores
 from discode.images import demo_path
-from discode.pairs import Pair
 
 CAPTION = "a man in a red shirt is riding a bike down a hill"
 START = """

@@ -21,10 +21,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import discode
-from discode.backends.served.backend import Served
-from discode.backends.served.transport import wait_for
+from discode._pairs import Pair
+from discode.backends._served.backend import Served
+from discode.backends._served.transport import wait_for
 from discode.images import demo_path
-from discode.pairs import Pair
 
 LATENCY = 0.05
 ENOUGH = 0.85

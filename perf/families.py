@@ -25,12 +25,12 @@ import numpy as np
 import torch
 import transformers
 
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import UNIT
 from discode.backends import read_all
-from discode.backends.local.backend import Local
-from discode.backends.local.vocabulary import Vocabulary
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
+from discode.backends._local.backend import Local
+from discode.backends._local.vocabulary import Vocabulary
 from tests.helpers import tiny_lvlms
 from tests.helpers.local_models import count_generated, noise_images
 from tests.helpers.real_tokenizers import FAMILIES, real_processor

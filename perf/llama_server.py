@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 import discode
-from discode.backends.served.backend import Served
-from discode.backends.served.transport import wait_for
+from discode._scales import FIVE, UNIT
+from discode.backends._served.backend import Served
+from discode.backends._served.transport import wait_for
 from discode.images import demo_path
-from discode.readings.stems import reading_from_tokens
-from discode.scales import FIVE, UNIT
+from discode.readings._stems import reading_from_tokens
 
 QUESTIONS = (
     (UNIT, "Repeat this number and write nothing else: 0.7"),

@@ -43,23 +43,23 @@ import numpy as np
 import torch
 from PIL import Image
 
+from discode._pairs import Pair
+from discode._prompts import FLEUR, PROMPTS, Prompt
+from discode._scales import UNIT
 from discode.backends import read_all
-from discode.backends.local.backend import Local
-from discode.backends.local.calibrate import packing_error
-from discode.backends.local.gpu.fp8 import Fp8Linear, use_fp8
-from discode.backends.local.load import DTYPES, LocalOptions, OpenedModel, open_model
-from discode.backends.local.prefix import Prefix, ProcessedImage
-from discode.backends.local.random_weights import (
+from discode.backends._local.backend import Local
+from discode.backends._local.calibrate import packing_error
+from discode.backends._local.gpu.fp8 import Fp8Linear, use_fp8
+from discode.backends._local.load import DTYPES, LocalOptions, OpenedModel, open_model
+from discode.backends._local.prefix import Prefix, ProcessedImage
+from discode.backends._local.random_weights import (
     ARCHITECTURES,
     configuration_and_processor,
     random_model,
 )
-from discode.backends.local.vocabulary import conversation
+from discode.backends._local.vocabulary import conversation
 from discode.decoders import get_decoder
-from discode.pairs import Pair
-from discode.prompts import FLEUR, PROMPTS, Prompt
 from discode.readings import Readings
-from discode.scales import UNIT
 
 CAPTION = "a man in a red shirt is riding a bike down a hill near the beach"
 SECTIONS = ("exact", "loop", "table", "passes", "prefix", "kernels", "growth", "second", "decode")
@@ -69,7 +69,7 @@ BATCHES = (1, 2, 4, 8, 16)
 VLLM_COLUMNS = ("vLLM, ms per pair", "against vLLM")
 VLLM = """
 import json, sys
-from discode.prompts import PROMPTS
+from discode._prompts import PROMPTS
 from perf.vllm import offline
 model, prompt, images, counts = json.loads(sys.argv[1])
 times = offline(model, counts, images=images, prompt=PROMPTS[prompt], load_format="dummy")

@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 
 from discode.bench import AgreementProtocol, RunLog, label_metrics, render_table, run_metrics
-from discode.bench.published import published_cell
-from discode.bench.tables import table_measures
+from discode.bench._published import published_cell
+from discode.bench._tables import table_measures
 from discode.benchmarks import load_benchmark
 from discode.metrics import MetricFactory
 

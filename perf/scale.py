@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from discode._judge import Judge
     from discode.backends import Blocks
-    from discode.judge import Judge
 
 HERE = Path(__file__).parent
 Row = tuple[str, float, object, float]
@@ -102,10 +102,10 @@ def compare_metrics(count: str) -> None:
     import numpy as np
 
     from discode import bench
-    from discode.bench.agreement import AgreementProtocol
+    from discode._pairs import Pair
+    from discode._signature import Signature
+    from discode.bench._agreement import AgreementProtocol
     from discode.benchmarks import Benchmark, Ratings
-    from discode.pairs import Pair
-    from discode.signature import Signature
 
     rng = np.random.default_rng(0)
     quality, image = rng.beta(0.25, 2, 5664), np.sort(rng.integers(0, 1000, 5664))
@@ -131,7 +131,7 @@ def score_texts(library: str) -> None:
     pairs = zip(rng.integers(0, 5000, 5664), np.sort(rng.integers(0, 1000, 5664)), strict=True)
     items = [(texts[n], tuple(texts[5 * image : 5 * image + 5])) for n, image in pairs]
     if library == "ours":
-        from discode.metrics.ngram import bleu, cider, rouge_l
+        from discode.metrics._ngram import bleu, cider, rouge_l
 
         bleu(items), rouge_l(items), cider(items)
     elif library == "pycocoevalcap":
@@ -167,7 +167,7 @@ def make_pairs(folder: str, images: str) -> None:
 def noting_judge(log: str) -> Judge:
     """Return the embedded judge; it writes down the CPU time of its process as it goes."""
     import discode
-    from discode.backends.embedded import Embedded
+    from discode.backends._embedded import Embedded
 
     class Noting(Embedded):
         def read(self, *arguments: Any, **options: Any) -> Blocks:
@@ -181,7 +181,7 @@ def noting_judge(log: str) -> Judge:
 def score_with_two_workers(source: str, out: str, log: str) -> None:
     """Score with Ray; ``log`` gets lines with a worker's number and its CPU seconds so far."""
     from discode.bulk import plan_run
-    from discode.bulk.ray import score_with_ray
+    from discode.bulk._ray import score_with_ray
 
     score_with_ray(partial(noting_judge, log), plan_run(source, out), workers=2)
 

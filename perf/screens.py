@@ -24,13 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from sqlalchemy import select, update
 
 from discode.images import demo_path
-from mceval.checks import Checks
-from mceval.crowd import CrowdTask
+from mceval._checks import Checks
+from mceval._crowd import CrowdTask
+from mceval._tables import Campaign, Candidate, Image
+from mceval._web.crowd_page import CrowdPages
 from mceval.database import Database
 from mceval.people import invite, withdraw
 from mceval.rules import Rules
-from mceval.tables import Campaign, Candidate, Image
-from mceval.web.crowd_page import CrowdPages
 from tests.helpers.annotating import make_campaign, running
 from tests.helpers.campaigns import WRITERS
 from tests.helpers.chromium import chromium

@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 
+from discode._judge import load
+from discode._pairs import Pair
+from discode._prompts import Prompt
+from discode._scales import Scale
 from discode.backends import KINDS, Backend, Blocks, Kind
 from discode.images import demo_path
-from discode.judge import load
-from discode.pairs import Pair
-from discode.prompts import Prompt
 from discode.readings import Identity, Readings
-from discode.scales import Scale
 
 DIGITS = np.log(np.arange(1.0, 11.0) / 60)
 
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
-        from discode.cli import main as command
+        from discode._cli import main as command
 
         sys.argv = ["discode", "serve", "--port", "0", "--model", args.model, "--timeout", "300"]
         command()

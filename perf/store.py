@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from discode._scales import UNIT
 from discode.readings import Identity, Readings
-from discode.readings import store as module
-from discode.readings.store import PairKey, ReadingStore, RunKey
-from discode.scales import UNIT
+from discode.readings import _store as module
+from discode.readings._store import PairKey, ReadingStore, RunKey
 
 BATCH = 1000
 TURNS = 7

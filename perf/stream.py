@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 
 import discode
+from discode._pairs import Pair
+from discode._prompts import Prompt
+from discode._scales import Scale
 from discode.backends import Backend, Blocks
 from discode.bulk import SHARD_ROWS, plan_run, score_to_folder
-from discode.pairs import Pair
-from discode.prompts import Prompt
 from discode.readings import Identity, Readings
-from discode.scales import Scale
 
 KILLS = 3
 MOST_MICROSECONDS, MOST_MB = 40, 300

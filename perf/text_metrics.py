@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from discode._pairs import Pair
+from discode._scores import Floats
 from discode.benchmarks import load_benchmark
-from discode.metrics.ngram import TextMetric, TokenisedTexts
-from discode.pairs import Pair
-from discode.scores import Floats
+from discode.metrics._ngram import TextMetric, TokenisedTexts
 
 NAMES = ("bleu-1", "bleu-2", "bleu-3", "bleu-4", "rouge-l", "cider", "meteor")
 EXPERTS = 3

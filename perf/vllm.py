@@ -29,12 +29,12 @@ import httpx
 import numpy as np
 from PIL import Image
 
+from discode._pairs import Pair
+from discode._prompts import FLEUR, Prompt
+from discode._scales import UNIT
 from discode.backends import read_all
-from discode.backends.local.vocabulary import conversation
-from discode.backends.served.backend import Served
-from discode.pairs import Pair
-from discode.prompts import FLEUR, Prompt
-from discode.scales import UNIT
+from discode.backends._local.vocabulary import conversation
+from discode.backends._served.backend import Served
 
 CAPTION = "a man in a red shirt is riding a bike down a hill near the beach"
 COUNTS = (1, 2, 6, 16, 48)

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 
 import discode
-from discode.cli import main
+from discode._cli import main
 
 ROOT = Path(discode.__file__).parent
 CAT = ROOT / "data" / "demo" / "cat.jpg"
@@ -80,7 +80,7 @@ def request() -> Steps:
     """Return the steps of one question to the service; starting it does not count."""
     from fastapi.testclient import TestClient
 
-    from discode.serve import app as service
+    from discode._serve import app as service
 
     judge = discode.load("embedded", threads=1)
     data = {"captions": ["a cat"]}

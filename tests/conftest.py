@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 from PIL import Image
 
 import discode
-from discode.backends.embedded import SHIPPED
-from discode.extras import mend_torchvision
+from discode._extras import mend_torchvision
+from discode.backends._embedded import SHIPPED
 from discode.images import demo_path
 from tests.helpers import missing_extras
 from tests.helpers.fake_model import CAPTION, FakeModel

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pytest
 from typer.main import get_command
 
-from discode.cli import app
+from discode._cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(

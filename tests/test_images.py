@@ -16,10 +16,10 @@ from PIL import Image, features
 
 import discode
 from discode import images
-from discode.backends.embedded.backend import CPU_QUOTA
+from discode._pairs import Pair, share_images
+from discode.backends._embedded.backend import CPU_QUOTA
 from discode.errors import HttpError, ImageError, InputError
 from discode.images import SharedImage, as_image, image_bytes, image_digest, open_image
-from discode.pairs import Pair, share_images
 from tests.helpers.samples import encoded
 
 AVIF = "avif" in features.get_supported()
@@ -77,7 +77,7 @@ def test_only_listed_formats_reach_pillow(tmp_path: Path, monkeypatch: pytest.Mo
     """An EPS called .jpg is not an image: Pillow would run Ghostscript on it."""
     from PIL import EpsImagePlugin
 
-    from discode.backends.served.estimate import data_url
+    from discode.backends._served.estimate import data_url
 
     def ran(*args: object, **options: object) -> None:
         pytest.fail("Ghostscript was called")
@@ -127,7 +127,7 @@ def test_what_does_not_fit_the_memory_is_refused_by_its_header(
     monkeypatch.setattr(images, "MAX_MEMORY", 64 * 64 * 8 - 1)  # 4 a pixel, and 4 of the result
     with pytest.raises(ImageError, match="64x64"):
         open_image(image)
-    from discode.serve.requests import check_image
+    from discode._serve.requests import check_image
 
     with pytest.raises(HttpError):  # nor does the service decode it
         check_image(image)

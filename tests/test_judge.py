@@ -13,19 +13,19 @@ import pytest
 from PIL import Image
 
 import discode
+from discode._judge import note_ignored_references
+from discode._pairs import Pair
+from discode._prompts import Prompt
+from discode._scales import Scale, get_scale
+from discode._serve.batching import judge_together
+from discode._serve.requests import ScoreRequest
 from discode.backends import Backend, Blocks
-from discode.backends.embedded import SHA256, introduce
-from discode.backends.embedded import backend as embedded
+from discode.backends._embedded import SHA256, introduce
+from discode.backends._embedded import backend as embedded
 from discode.errors import BackendError, InputError, MissingExtraError
 from discode.images import open_image
-from discode.judge import note_ignored_references
-from discode.metrics.judge_metric import JudgeMetric
-from discode.pairs import Pair
-from discode.prompts import Prompt
+from discode.metrics._judge_metric import JudgeMetric
 from discode.readings import Readings
-from discode.scales import Scale, get_scale
-from discode.serve.batching import judge_together
-from discode.serve.requests import ScoreRequest
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.instant import to_folder
 from tests.helpers.samples import read_parts

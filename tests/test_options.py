@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discode._scales import TEN
 from discode.decoders import METHODS, Discode, get_decoder, options_of
-from discode.decoders.base import Alternatives, DistributionDecoder, Solve
+from discode.decoders._base import Alternatives, DistributionDecoder, Solve
 from discode.errors import InputError
 from discode.options import (
     COUNT,
@@ -20,7 +21,6 @@ from discode.options import (
     with_options_documented,
 )
 from discode.readings import Readings
-from discode.scales import TEN
 
 
 @with_options_documented

@@ -31,19 +31,13 @@ PUBLIC = [
     "make_pairs", "open_image", "read_pairs",
 ]  # fmt: skip
 
-# Modules whose public names may be relied on besides those of ``discode`` itself; what is not
-# here may change between versions, and the documentation does not import it.
-PUBLIC_MODULES = {
-    "discode.backends", "discode.bench", "discode.benchmarks", "discode.bulk", "discode.bulk.ray",
-    "discode.decoders", "discode.errors", "discode.explain", "discode.images",
-    "discode.integrations", "discode.metrics", "discode.paper", "discode.prompts",
-    "discode.readings", "discode.scales", "discode.stats", "mceval", "mceval.database",
-    "mceval.queue",
-    # for applications built on it, of which mceval is one
-    "discode.backends.served.backend", "discode.backends.served.client",
-    "discode.benchmarks.parsing", "discode.cli.model_options", "discode.cli.output",
-    "discode.files", "discode.http.guard", "discode.http.server", "discode.http.static",
-    "discode.columns", "discode.image_index", "discode.options", "discode.pairs",
+# Modules of discode that are not public, and that mceval uses: both are one distribution.
+SHARED = {
+    "discode._cli.model_options", "discode._cli.output", "discode._columns",
+    "discode._files", "discode._http.guard", "discode._http.server", "discode._http.static",
+    "discode._image_index", "discode._pairs", "discode._prompts", "discode._scales",
+    "discode.backends._served.backend", "discode.backends._served.client",
+    "discode.benchmarks._parsing",
 }  # fmt: skip
 
 # A module imports only from lines above its own (docs/architecture.md).
@@ -66,6 +60,25 @@ def modules() -> list[tuple[Path, ast.Module]]:
     """Every module of both packages, by its path, parsed."""
     files = sorted(SOURCE.rglob("*.py"))
     return [(f.relative_to(SOURCE), ast.parse(f.read_text(encoding="utf-8"))) for f in files]
+
+
+@lru_cache
+def documented() -> set[str]:
+    """The modules that have a page, or a part of one, in docs/api."""
+    pages = sorted((ROOT / "docs" / "api").glob("*.md"))
+    texts = [page.read_text(encoding="utf-8") for page in pages]
+    return {name for text in texts for name in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)}
+
+
+def test_the_reference_has_every_public_module() -> None:
+    """Modules that are not in docs/api begin with an underscore, or their package does."""
+    public = set()
+    for path, _ in modules():
+        parts = path.with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        if not any(part.startswith("_") and part != "__init__" for part in parts):
+            public.add(name)
+    assert public - {"mceval"} == documented()
 
 
 def test_import_is_light() -> None:
@@ -91,9 +104,6 @@ def test_public_names() -> None:
 )
 def test_the_documentation_imports_what_is_public(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for name in re.findall(r"^::: ((?:discode|mceval)[\w.]*)", text, re.MULTILINE):
-        module = name if name in PUBLIC_MODULES else name.rpartition(".")[0]
-        assert name == "discode" or module in {"discode", *PUBLIC_MODULES}, name
     for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         code = re.sub(r"^(>>>|\.\.\.) ?", "", block, flags=re.MULTILINE)
         imports = r"^ *(?:from|import) (?:discode|mceval).*?(?:\(.*?\)|$)"
@@ -102,10 +112,10 @@ def test_the_documentation_imports_what_is_public(page: Path) -> None:
             if isinstance(node, ast.ImportFrom) and node.module == "discode":
                 assert {alias.name for alias in node.names} <= {*PUBLIC}, line
             elif isinstance(node, ast.ImportFrom):
-                assert node.module in PUBLIC_MODULES, line
+                assert node.module in documented(), line
             elif isinstance(node, ast.Import):
                 names = {alias.name for alias in node.names if alias.name.startswith("discode")}
-                assert names <= {"discode", *PUBLIC_MODULES}, line
+                assert names <= documented(), line
 
 
 def test_the_first_line_of_a_module_says_its_purpose() -> None:
@@ -144,7 +154,8 @@ def test_a_name_means_one_thing() -> None:
     for path, tree in modules():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) or (
-                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and "cli" not in path.parts
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and "_cli" not in path.parts
             ):
                 where[node.name].append(path.as_posix())
     shared = {
@@ -159,6 +170,7 @@ def test_data_flows_down() -> None:
             package, *rest = name.split(".")
             if path.parts[0] == package == "discode":
                 room, other = path.parts[1].removesuffix(".py"), [*rest, "__init__"][0]
+                room, other = (re.sub("^_(?!_)", "", part) for part in (room, other))
                 assert ROOMS.index(other) <= ROOMS.index(room), f"{path} imports {name}"
 
 
@@ -184,9 +196,9 @@ def test_mceval_stands_on_what_is_public() -> None:
     for path, tree in modules():
         for name in imported(tree):
             if path.parts[0] == "mceval" and name.split(".")[0] == "discode":
-                assert name == "discode" or name in PUBLIC_MODULES, f"{path} imports {name}"
+                assert name in documented() | SHARED, f"{path} imports {name}"
             if path.parts[0] == "discode" and name.split(".")[0] == "mceval":
-                assert path.as_posix() == "discode/cli/__init__.py", f"{path} imports {name}"
+                assert path.as_posix() == "discode/_cli/__init__.py", f"{path} imports {name}"
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
@@ -200,7 +212,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 def test_nothing_prints_or_exits_outside_the_command_line() -> None:
     for file in SOURCE.rglob("*.py"):
-        if "cli" not in file.parts:
+        if "_cli" not in file.parts:
             text = file.read_text()
             assert "sys.exit" not in text, file
             assert "print(" not in text, file
@@ -210,7 +222,7 @@ def test_csv_is_written_in_one_way() -> None:
     """``files.csv_writer`` ends rows in LF and quotes carriage returns."""
     writing = [file.name for file in SOURCE.rglob("*.py") if "csv.writer(" in file.read_text()
                or "DictWriter(" in file.read_text()]  # fmt: skip
-    assert writing == ["files.py"]
+    assert writing == ["_files.py"]
 
 
 def test_a_test_file_imports_from_no_other_one() -> None:

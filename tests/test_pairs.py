@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from discode._pairs import Pair, PairParser, as_pairs, make_pairs, read_pairs
 from discode.errors import InputError
 from discode.images import demo_path, image_digest, open_image
-from discode.pairs import Pair, PairParser, as_pairs, make_pairs, read_pairs
 
 
 def test_one_with_many_and_many_with_many() -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode import pixels
+from discode import _pixels as pixels
+from discode._pairs import as_pairs
 from discode.errors import ImageError, InputError
 from discode.images import from_array, open_image
-from discode.pairs import as_pairs
 from tests.helpers.samples import encoded
 
 GREYS = np.arange(256, dtype=np.uint8)[None].repeat(2, 0)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discode._prompts import FLEUR, get_prompt, needs_neutralising, neutralise
+from discode._scales import FIVE, LETTERS, UNIT
 from discode.errors import InputError
-from discode.prompts import FLEUR, get_prompt, needs_neutralising, neutralise
-from discode.scales import FIVE, LETTERS, UNIT
 
 # Control tokens of chat templates and image placeholders met in open models.
 TOKENS = [

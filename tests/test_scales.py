@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from discode.errors import InputError
-from discode.scales import (
+from discode._scales import (
     FIVE,
     LETTERS,
     SCALES,
@@ -15,6 +14,7 @@ from discode.scales import (
     get_scale,
     why_no_rating,
 )
+from discode.errors import InputError
 
 
 def test_the_four_scales() -> None:

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import discode
+from discode._scores import Scores
+from discode._scores_html import HTML_ROWS
+from discode._signature import Signature, SignedDecoder
+from discode._version import __version__
 from discode.decoders import get_decoder
 from discode.errors import InputError
-from discode.scores import Scores
-from discode.scores_html import HTML_ROWS
-from discode.signature import Signature, SignedDecoder
-from discode.version import __version__
 from tests.helpers.fake_model import FakeModel
 
 CAPTIONS = ["one", "a bad one", "three", "four and more"]

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import discode
-from discode.bulk.columns import COLUMNS
-from discode.judge import Judge
-from discode.sentences import MAX_SENTENCES, sentence_weights, split_sentences
+from discode._judge import Judge
+from discode._sentences import MAX_SENTENCES, sentence_weights, split_sentences
+from discode.bulk._columns import COLUMNS
 from tests.helpers.command_line import CAT, call, refused
 from tests.helpers.fake_model import FakeModel
 

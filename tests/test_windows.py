@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from discode import files
+from discode import _files as files
+from discode._files import remove_abandoned, replacing
 from discode.errors import InputError
-from discode.files import remove_abandoned, replacing
-from discode.readings.exchange import export_readings
-from discode.readings.store import ReadingStore
+from discode.readings._exchange import export_readings
+from discode.readings._store import ReadingStore
 from tests.helpers.instant import make_judge, rows, to_file, to_folder
 from tests.helpers.samples import png, read_any, write_table, write_tar
 

@@ -8,7 +8,7 @@
     python -m training.agreement card FLICKR8K NAME [--into PAGE.md]    the model card's tables
 
 This is the only place that reads human judgments. ``read`` asks about Flickr8k's test images as
-published and re-rendered (``discode.paper.styles``), ``dev`` what ``questions.py`` wrote. The rest
+published and re-rendered (``discode._paper.styles``), ``dev`` what ``questions.py`` wrote. The rest
 reads what these two wrote. Intervals are 95 % percentile intervals of a bootstrap over
 images.
 """
@@ -27,12 +27,12 @@ from PIL import Image
 from scipy.stats import kendalltau
 
 import discode
+from discode._pairs import Pair
+from discode._paper.styles import render
+from discode._prompts import CAPTION_LAST
+from discode._scales import UNIT
 from discode.backends import read_all
-from discode.backends.embedded import Embedded
-from discode.pairs import Pair
-from discode.paper.styles import render
-from discode.prompts import CAPTION_LAST
-from discode.scales import UNIT
+from discode.backends._embedded import Embedded
 from training import common, questions, sources
 
 DOMAINS = ("photo", "sketch", "painting", "quickdraw", "clipart", "infograph", "noisy")
@@ -159,7 +159,7 @@ def read(folder: Path, file: Path) -> None:
             arrays[f"{which}_{domain}_stem"] = stems.astype(np.float32)
             arrays[f"{which}_{domain}_digits"] = digits.astype(np.float32)
             print("read", which, domain, flush=True)
-    from discode.cli.demo import demo_pairs  # wants what a machine for training may lack
+    from discode._cli.demo import demo_pairs  # wants what a machine for training may lack
 
     pairs = demo_pairs()
     images = [pair.image for pair in pairs]
@@ -279,7 +279,7 @@ def measured(people: Judgments, name: str) -> dict[str, float]:
 
 def demo(score: np.ndarray) -> dict[str, float]:
     """Return how the demo's captions were scored: couples in order, images judged right."""
-    from discode.cli.demo import KINDS, demo_pairs, in_order
+    from discode._cli.demo import KINDS, demo_pairs, in_order
 
     pairs = demo_pairs()
     low: dict[str, float] = {}

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from discode.backends.embedded.tokenizer import Bpe, byte_alphabet
-from discode.probe.wrong_words import WORDS, swap
+from discode._probe.wrong_words import WORDS, swap
+from discode.backends._embedded.tokenizer import Bpe, byte_alphabet
 from training import common, extras, parts, people, questions, sources, statements
 from training.sources import SPLITS, Item
 from training.wrong_words import PENALTY, SPLICED, add_number, splice, swap_people

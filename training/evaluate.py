@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from discode.backends.embedded.tokenizer import Bpe, normalise
+from discode.backends._embedded.tokenizer import Bpe, normalise
 from training import agreement, common, images, questions
 from training.agreement import expected
 from training.batches import Captions

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from discode.prompts import CAPTION_LAST
+from discode._prompts import CAPTION_LAST
 from training import common, parts, quantise
 from training.batches import special_tokens
 from training.look_once import RESTORE, look_once

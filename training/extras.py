@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from discode.backends.embedded.tokenizer import normalise
+from discode.backends._embedded.tokenizer import normalise
 
 DEV = {
     "score": "Score: 1.0",

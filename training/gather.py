@@ -34,7 +34,7 @@ from typing import Any
 
 from PIL import Image
 
-from discode.backends.embedded.tokenizer import normalise
+from discode.backends._embedded.tokenizer import normalise
 from training.sources import MOST
 
 CHARTS = 6000

@@ -24,7 +24,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from discode.paper.styles import render
+from discode._paper.styles import render
 from training import common
 
 WORKERS = 14

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import discode
-from discode.backends.embedded.tokenizer import normalise
+from discode.backends._embedded.tokenizer import normalise
 from discode.stats import Interval, bootstrap, resample, resampled_difference
 from training import statements
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from discode.backends.embedded.tokenizer import Bpe
-from discode.extras import mend_torchvision
-from discode.prompts import CAPTION_LAST
-from discode.scales import UNIT
+from discode._extras import mend_torchvision
+from discode._prompts import CAPTION_LAST
+from discode._scales import UNIT
+from discode.backends._embedded.tokenizer import Bpe
 from training import common
 
 HEADS, KV_HEADS = 9, 3

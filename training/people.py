@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from discode.backends.embedded.tokenizer import normalise
+from discode.backends._embedded.tokenizer import normalise
 from training import common, parts, statements
 from training.labels import References
 from training.sources import MOST

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from scipy.stats import kendalltau, mannwhitneyu, pearsonr, spearmanr
 
-from discode.probe.wrong_words import OPPOSITES, swap
+from discode._probe.wrong_words import OPPOSITES, swap
 from training import common, extras, people, statements
 from training.labels import References
 from training.wrong_words import PENALTY, PEOPLE

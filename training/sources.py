@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from discode.backends.embedded.tokenizer import normalise
+from discode.backends._embedded.tokenizer import normalise
 
 SPLITS = ("train", "dev", "test")
 MOST = 6

@@ -17,8 +17,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from discode.backends.embedded.tokenizer import normalise
-from discode.probe.wrong_words import WORDS
+from discode._probe.wrong_words import WORDS
+from discode.backends._embedded.tokenizer import normalise
 from training import common
 from training.sources import Item
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from discode.backends.embedded.tokenizer import Bpe
+from discode.backends._embedded.tokenizer import Bpe
 from training import common, evaluate, images, parts, people, questions, writer
 from training.agreement import expected
 from training.batches import Captions, Sampler, special_tokens

@@ -1,4 +1,4 @@
-"""Measure what right words add to a judge's scores: WORD_EFFECTS of discode.explain.effects.
+"""Measure what right words add to a judge's scores: WORD_EFFECTS of discode.explain._effects.
 
 ``python -m training.word_effects captions.jsonl IMAGES`` explains the first caption of every dev
 image of COCO that is in the folder. Of half of the images it prints the mean effect by kind of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from discode.backends.embedded.tokenizer import byte_alphabet
+from discode.backends._embedded.tokenizer import byte_alphabet
 from training import images
 from training.model import IMAGE, CaptionJudge, rms
 from training.packing import Special

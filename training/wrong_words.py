@@ -1,6 +1,6 @@
 """More captions with a wrong word: somebody else, a number of one thing, half of another caption.
 
-One word swapped for another is :func:`discode.probe.wrong_words.swap`.
+One word swapped for another is :func:`discode._probe.wrong_words.swap`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from discode.probe.wrong_words import OPPOSITES, WORDS
+from discode._probe.wrong_words import OPPOSITES, WORDS
 
 PENALTY = {"colour": 3.0, "number": 3.2, "noun": 4.0, "action": 3.5, "relation": 2.5}
 """How far, on 0 ... 10, one wrong word takes a caption down."""

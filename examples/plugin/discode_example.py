@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from discode import Backend, Readings, Signature
-from discode.benchmarks import BenchmarkBuilder, BenchmarkRow, Ratings
+from discode.benchmarks import BenchmarkBuilder, BenchmarkRow, Ratings, read_rows
 from discode.decoders import DistributionDecoder
-from discode.files import read_rows
 from discode.metrics import MetricRow, PairMetric, RowScores
 from discode.options import POSITIVE, SIZE, Option, option
 from discode.readings import Identity

@@ -6,6 +6,13 @@
 4.1
 """
 
+from discode._judge import Judge, decode, load
+from discode._pairs import Pair, make_pairs, read_pairs
+from discode._prompts import Prompt
+from discode._scales import Scale
+from discode._scores import Metric, Scores
+from discode._signature import Signature
+from discode._version import __version__
 from discode.backends import Backend
 from discode.decoders import Decoder, get_decoder
 from discode.errors import (
@@ -17,15 +24,8 @@ from discode.errors import (
     StoreError,
 )
 from discode.images import open_image
-from discode.judge import Judge, decode, load
-from discode.pairs import Pair, make_pairs, read_pairs
-from discode.prompts import Prompt
 from discode.readings import Identity, Readings
-from discode.readings.store import ReadingStore
-from discode.scales import Scale
-from discode.scores import Metric, Scores
-from discode.signature import Signature
-from discode.version import __version__
+from discode.readings._store import ReadingStore
 
 __all__ = [
     "Backend",

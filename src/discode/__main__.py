@@ -1,5 +1,5 @@
 """python -m discode: the command line."""
 
-from discode.cli import main
+from discode._cli import main
 
 main()

@@ -19,10 +19,10 @@ from typing import IO, Any, Protocol
 
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from discode.arrays import is_array
+from discode._arrays import is_array
+from discode._pixels import from_array as from_array  # one of this module's public names
+from discode._pixels import to_rgb
 from discode.errors import ImageError, InputError
-from discode.pixels import from_array as from_array  # one of this module's public names
-from discode.pixels import to_rgb
 
 MAX_PIXELS = 89_478_485
 """Larger images are refused, where Pillow begins to warn of decompression bombs; a JPEG may have
@@ -50,7 +50,7 @@ KEPT_BYTES = 64 << 20
 class SharedImage:
     """An image of several pairs: its file is read when it is first needed, and once.
 
-    Made by :func:`~discode.pairs.share_images`. Backends treat it as any other image:
+    Made by :func:`~discode._pairs.share_images`. Backends treat it as any other image:
     :func:`open_image`, :func:`image_bytes` and :func:`image_digest` take it. ``budget`` holds one
     number, the bytes that all images of the batch may still keep in memory.
     """

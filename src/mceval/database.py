@@ -19,12 +19,12 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, Operationa
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
-from discode.benchmarks.parsing import Entry
+from discode._files import use_write_ahead_log
+from discode.benchmarks._parsing import Entry
 from discode.errors import InputError, StoreError, require
-from discode.files import use_write_ahead_log
-from mceval.checks import Checks
+from mceval._checks import Checks
+from mceval._tables import SCHEMA_VERSION, Base, Campaign
 from mceval.rules import Rules
-from mceval.tables import SCHEMA_VERSION, Base, Campaign
 
 T = TypeVar("T")
 P = ParamSpec("P")

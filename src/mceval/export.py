@@ -17,14 +17,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode import __version__
+from discode._files import sha256
 from discode.errors import InputError, StoreError, require
-from discode.files import sha256
-from mceval.card import dataset_card
-from mceval.checks import careless_reason
-from mceval.copies import check_new_folder, checked_copy
-from mceval.database import Database, settings_of
-from mceval.people import WITHDRAWN, guide_of
-from mceval.report import (
+from mceval._card import dataset_card
+from mceval._checks import careless_reason
+from mceval._copies import check_new_folder, checked_copy
+from mceval._report import (
     DomainRow,
     domain_rows,
     finding_rows,
@@ -34,9 +32,11 @@ from mceval.report import (
     second_looks,
     votes_by_image,
 )  # fmt: skip
+from mceval._tables import DISCARDED_BY, Candidate, Domain, GuideCopy, Image, Void
+from mceval._user_study import user_study_result
+from mceval.database import Database, settings_of
+from mceval.people import WITHDRAWN, guide_of
 from mceval.rules import normalized
-from mceval.tables import DISCARDED_BY, Candidate, Domain, GuideCopy, Image, Void
-from mceval.user_study import user_study_result
 
 IMAGES = ("copy", "hashes")
 
@@ -66,7 +66,7 @@ def export_dataset(
 ) -> dict[str, int]:
     """Write the dataset into a new or empty folder; return how many images each domain has.
 
-    :func:`~mceval.report.quota_notes` says where these are not what was wanted.
+    :func:`~mceval._report.quota_notes` says where these are not what was wanted.
     """
     options = options or ExportOptions()
     check_new_folder(folder)

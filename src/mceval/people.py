@@ -13,17 +13,9 @@ from sqlalchemy import ColumnElement, case, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError, lookup
-from mceval.checks import Evidence, careless_reason, is_corrected
-from mceval.database import (
-    LOCK,
-    CampaignSettings,
-    Database,
-    checks_of,
-    settings_of,
-    transaction,
-)  # fmt: skip
-from mceval.guide import guide_text
-from mceval.states import (
+from mceval._checks import Evidence, careless_reason, is_corrected
+from mceval._guide import guide_text
+from mceval._states import (
     answer_counts,
     held_slots,
     log_event,
@@ -32,7 +24,7 @@ from mceval.states import (
     return_slot,
     settle_image,
 )
-from mceval.tables import (
+from mceval._tables import (
     ROLES,
     Answer,
     Candidate,
@@ -47,7 +39,15 @@ from mceval.tables import (
     Slot,
     Void,
 )  # fmt: skip
-from mceval.texts import check_label
+from mceval._texts import check_label
+from mceval.database import (
+    LOCK,
+    CampaignSettings,
+    Database,
+    checks_of,
+    settings_of,
+    transaction,
+)  # fmt: skip
 
 DAY = 86400.0
 WITHDRAWN = "withdrawn"
@@ -337,7 +337,7 @@ def mark_careless(
     """End a person's part and return their work to the queue; their answers stay, marked void.
 
     Their skips and flags no longer count either. What the decision was made on is kept as a
-    :class:`~mceval.tables.Finding`. Returns how many answers no longer count.
+    :class:`~mceval._tables.Finding`. Returns how many answers no longer count.
     """
     row = locked_person(session, person)
     if row.state == "careless":

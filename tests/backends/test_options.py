@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from discode._cli.model_options import model_options
 from discode.backends import KINDS, kind_of, open_backend
-from discode.backends.served.client import Prices
-from discode.cli.model_options import model_options
+from discode.backends._served.client import Prices
 from discode.errors import InputError, UnknownNameError
 
 
 def test_declaring_options_imports_no_extra() -> None:
     code = (
-        "import sys, discode.backends.local.backend, discode.backends.served.backend; "
+        "import sys, discode.backends._local.backend, discode.backends._served.backend; "
         "print({'torch', 'transformers', 'huggingface_hub', 'accelerate'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

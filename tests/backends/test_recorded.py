@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import discode
-from discode.backends.recorded import Recorded
+from discode._prompts import FLEUR
+from discode.backends._recorded import Recorded
 from discode.errors import InputError
-from discode.prompts import FLEUR
 from discode.readings import Identity
-from discode.readings.exchange import export_readings
-from discode.readings.store import ReadingStore
+from discode.readings._exchange import export_readings
+from discode.readings._store import ReadingStore
 from tests.helpers.fake_model import FakeModel
 
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from discode.bench import AgreementProtocol, measure_agreement
-from discode.bench.agreement import note_ties
+from discode.bench._agreement import note_ties
 from discode.benchmarks import Preferences, Ratings
 from discode.errors import InputError
 from tests.helpers.fake_runs import QUICK, coarse_run, preferred, rated

@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.bench.agreement import AgreementProtocol, measure_agreement
-from discode.bench.choose import (
+from discode._scales import FIVE, TEN, UNIT
+from discode.bench._agreement import AgreementProtocol, measure_agreement
+from discode.bench._choose import (
     DecoderChoice,
     candidate_decoders,
     choose_and_show,
     choose_decoder,
     read_judged,
 )
-from discode.bench.layout import write_table
-from discode.bench.results import StudyResult
+from discode.bench._layout import write_table
+from discode.bench._results import StudyResult
 from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.metrics import MetricFactory
 from discode.readings import Readings
-from discode.scales import FIVE, TEN, UNIT
 from tests.helpers.command_line import refused, run
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import preferred, rated

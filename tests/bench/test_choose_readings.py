@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from discode import decode
-from discode.bench.agreement import TAU_C_NOTES
+from discode.bench._agreement import TAU_C_NOTES
 from discode.decoders import get_decoder
 from tests.helpers.command_line import call, refused
 from tests.helpers.simulated_ratings import simulate

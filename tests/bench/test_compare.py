@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from discode._scores import Floats
 from discode.bench import (
     AgreementProtocol,
     MetricResult,
@@ -16,9 +17,8 @@ from discode.bench import (
     measure_agreement,
     run_metrics,
 )
-from discode.bench.compare import agreement_difference
+from discode.bench._compare import agreement_difference
 from discode.errors import InputError, UnknownNameError
-from discode.scores import Floats
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, coarse_run, rated
 
 

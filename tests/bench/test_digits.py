@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discode._scales import FIVE, TEN, UNIT
 from discode.bench import AgreementProtocol
-from discode.bench.digits import above_one_hump, count_digits
+from discode.bench._digits import above_one_hump, count_digits
 from discode.errors import InputError
 from discode.readings import Readings
-from discode.scales import FIVE, TEN, UNIT
 
 rows = st.lists(st.integers(1, 50), min_size=2, max_size=10).map(
     lambda weights: np.array(weights) / sum(weights)

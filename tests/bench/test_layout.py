@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discode.bench.layout import TABLE_FORMATS, CellTable, write_table
+from discode.bench._layout import TABLE_FORMATS, CellTable, write_table
 from discode.errors import UnknownNameError
 from discode.stats import Interval
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discode.bench.agreement import AgreementProtocol
-from discode.bench.choose import DecoderChoice, choose_decoder
-from discode.bench.learning import RIDGE, LearnedDecoder, _helpers, learn_linear, ridge
+from discode._scales import TEN
+from discode.bench._agreement import AgreementProtocol
+from discode.bench._choose import DecoderChoice, choose_decoder
+from discode.bench._learning import RIDGE, LearnedDecoder, _helpers, learn_linear, ridge
 from discode.benchmarks import Preferences, Ratings
 from discode.decoders import get_decoder
-from discode.decoders.linear import Linear, linear_terms
+from discode.decoders._linear import Linear, linear_terms
 from discode.errors import InputError
 from discode.readings import Readings
-from discode.scales import TEN
 from tests.helpers.command_line import call, refused
 from tests.helpers.simulated_ratings import SimulatedRatings, simulate
 

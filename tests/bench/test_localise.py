@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from discode.bench.agreement import AgreementProtocol
-from discode.bench.localise import changed_words, measure_localisation
+from discode._judge import Judge, load
+from discode._pairs import Pair
+from discode._scales import Scale
+from discode.bench._agreement import AgreementProtocol
+from discode.bench._localise import changed_words, measure_localisation
 from discode.benchmarks import Benchmark, Preferences, load_benchmark
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.explain import Explanation
 from discode.images import demo_path
-from discode.judge import Judge, load
-from discode.pairs import Pair
 from discode.readings import Readings
-from discode.scales import Scale
 from tests.helpers.fake_model import FakeModel, sure_of
 
 CAT = demo_path() / "cat.jpg"

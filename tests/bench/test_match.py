@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discode.backends.local.catalog import CATALOG
+from discode._prompts import CAPTION_LAST
+from discode._signature import Signature
+from discode.backends._local.catalog import CATALOG
 from discode.bench import RunLog, published_cell, published_cells
 from discode.benchmarks import Ratings
-from discode.prompts import CAPTION_LAST
-from discode.signature import Signature
 from tests.helpers.published_runs import LLAVA, judged, run_of
 
 EXPERT, CF = "flickr8k-expert", "flickr8k-cf"

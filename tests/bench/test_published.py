@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from discode.bench.published import PAPER_TABLES, published_cells
-from discode.bench.tables import published_table
+from discode.bench._published import PAPER_TABLES, published_cells
+from discode.bench._tables import published_table
 from discode.benchmarks import BENCHMARKS
 from discode.errors import UnknownNameError
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from discode.bench import compare_systems, join_systems, plot_systems
-from discode.bench.systems import JoinedScores, explain_join, label_systems
+from discode.bench._systems import JoinedScores, explain_join, label_systems
 from discode.errors import InputError
 from discode.stats import permutation_test_preference
 from tests.helpers.instant import make_judge, to_folder

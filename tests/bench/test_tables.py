@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from discode._signature import Signature
 from discode.bench import RunLog, measure_agreement, plot_runs, render_table, table_cells
-from discode.bench.agreement import TAU_C_NOTES
-from discode.bench.compare import compare_metrics
-from discode.bench.layout import TABLE_FORMATS, write_table
-from discode.bench.published import PAPER_TABLES, published_cells
-from discode.bench.tables import published_table, table_measures
+from discode.bench._agreement import TAU_C_NOTES
+from discode.bench._compare import compare_metrics
+from discode.bench._layout import TABLE_FORMATS, write_table
+from discode.bench._published import PAPER_TABLES, published_cells
+from discode.bench._tables import published_table, table_measures
 from discode.benchmarks import BENCHMARKS, Preferences, Ratings
 from discode.errors import InputError, UnknownNameError
-from discode.signature import Signature
 from tests.helpers.fake_runs import QUICK, coarse_run, fake_runs
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discode._pairs import Pair
 from discode.benchmarks import (
     BENCHMARKS,
     Benchmark,
@@ -20,10 +21,9 @@ from discode.benchmarks import (
     find_benchmark,
     load_benchmark,
 )
-from discode.benchmarks.base import BenchmarkBuilder, BenchmarkRow, keep_images
+from discode.benchmarks._base import BenchmarkBuilder, BenchmarkRow, keep_images
 from discode.errors import InputError, UnknownNameError
 from discode.options import option_text
-from discode.pairs import Pair
 from tests.helpers import mini_benchmarks as mini
 
 NUMBERS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 2)), max_size=30)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from discode._files import sha256
 from discode.benchmarks import BENCHMARKS
-from discode.benchmarks.base import DataFile
-from discode.benchmarks.check import check_data
+from discode.benchmarks._base import DataFile
+from discode.benchmarks._check import check_data
 from discode.decoders import METHODS
 from discode.errors import InputError
-from discode.files import sha256
 from discode.metrics import METRICS
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.command_line import refused, run

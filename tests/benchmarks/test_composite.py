@@ -7,7 +7,7 @@ import pytest
 
 from discode.bench import AgreementProtocol, RunLog
 from discode.benchmarks import Ratings, load_benchmark
-from discode.benchmarks.composite import join_composite
+from discode.benchmarks._composite import join_composite
 from discode.errors import InputError
 from tests.helpers import mini_benchmarks as mini
 

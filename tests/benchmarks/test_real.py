@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from discode.bench.published import published_cells
+from discode.bench._published import published_cells
 from discode.benchmarks import Benchmark, Preferences, Ratings, load_benchmark
-from discode.benchmarks.check import check_data
-from discode.benchmarks.composite import join_composite
+from discode.benchmarks._check import check_data
+from discode.benchmarks._composite import join_composite
 
 pytestmark = pytest.mark.data
 

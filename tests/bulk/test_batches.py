@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from discode._cli import score
+from discode._judge import load
+from discode._pairs import Pair
+from discode._prompts import Prompt
+from discode._scales import Scale
 from discode.backends import Blocks
-from discode.cli import score
-from discode.judge import load
-from discode.pairs import Pair
-from discode.prompts import Prompt
-from discode.scales import Scale
 from tests.helpers.command_line import call
 from tests.helpers.instant import Instant, rows
 from tests.helpers.samples import write_table
@@ -42,7 +42,7 @@ def test_a_chunk_holds_a_batch(
     table = [{**row, "image": row["id"]} for row in rows(3000)]
     path, model = write_table(tmp_path / "set.csv", table), Large()
     monkeypatch.setattr(score, "load", lambda _, **options: load(model, **options))
-    monkeypatch.setattr("discode.judge.image_digest", str)
+    monkeypatch.setattr("discode._judge.image_digest", str)
     done = call("score", "-i", path, *output)
     assert done.returncode == 1, done.stderr  # some of them are made to fail
     assert model.sizes == [2048, 952]

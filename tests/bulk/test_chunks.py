@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discode.bulk.chunks import ChunkPlan, Shard, Share, split
+from discode.bulk._chunks import ChunkPlan, Shard, Share, split
 from discode.errors import InputError
 
 SIZES = st.integers(1, 7)

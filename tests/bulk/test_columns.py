@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from discode.bulk.columns import COLUMNS, VERSION
-from discode.cli import app
+from discode._cli import app
+from discode._pairs import Pair
+from discode.bulk._columns import COLUMNS, VERSION
 from discode.decoders import get_decoder
 from discode.images import demo_path
-from discode.metrics.scorefile import ScoreFile
-from discode.pairs import Pair
+from discode.metrics._scorefile import ScoreFile
 from tests.helpers.instant import make_judge, to_file, to_folder
 from tests.helpers.samples import png, read_any, read_parts, write_table, write_tar
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from discode.bulk import Share, counting, find_inputs
-from discode.bulk.counting import RowCount, count_rows
+from discode.bulk import Share, find_inputs
+from discode.bulk import _counting as counting
+from discode.bulk._counting import RowCount, count_rows
 from tests.helpers.samples import write_table, write_tar
 
 

@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import discode
-from discode.bulk.chunks import ChunkPlace, PairChunk
-from discode.bulk.judging import ScoredChunk, judge_chunk
-from discode.bulk.ray import _joined, _pack, _probe, _unpack, _Worker
-from discode.judge import Judge
-from discode.pairs import Pair
-from discode.prompts import Prompt
+from discode._judge import Judge
+from discode._pairs import Pair
+from discode._prompts import Prompt
+from discode._scales import Scale
+from discode.bulk._chunks import ChunkPlace, PairChunk
+from discode.bulk._judging import ScoredChunk, judge_chunk
+from discode.bulk._ray import _joined, _pack, _probe, _unpack, _Worker
 from discode.readings import Readings
-from discode.scales import Scale
 from tests.helpers.command_line import run
 from tests.helpers.instant import Instant, rows
 from tests.helpers.ports import closed_port
@@ -120,7 +120,7 @@ def test_an_address_is_tried_before_ray_is(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv("RAY_USE_TLS", "1")
         _probe(f"127.0.0.1:{web}")  # who is there cannot be told without certificates
     monkeypatch.delenv("RAY_USE_TLS")
-    monkeypatch.setattr("discode.bulk.ray.CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("discode.bulk._ray.CONNECT_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ConnectionError):
         _probe(f"127.0.0.1:{silent.getsockname()[1]}")
 

@@ -15,7 +15,7 @@ import pytest
 
 import discode
 from discode.bulk import Totals, plan_run
-from discode.bulk.ray import _probe, score_with_ray
+from discode.bulk._ray import _probe, score_with_ray
 from discode.errors import InputError
 from discode.images import demo_path
 from tests.helpers.instant import make_judge, maker, rows, to_folder
@@ -143,7 +143,7 @@ def test_the_command_line_joins_the_cluster(
     path = write_table(tmp_path / "set.jsonl", table)
     import typer.testing
 
-    from discode.cli import app
+    from discode._cli import app
 
     done = typer.testing.CliRunner().invoke(
         app,

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discode._files import replacing
+from discode._judge import Judge, load
+from discode._pairs import read_pairs
+from discode._scores import Scores
 from discode.bulk import Share, Totals, plan_run
-from discode.bulk.folder import lock_share
-from discode.bulk.inputs import DIGEST_BYTES, find_inputs
+from discode.bulk._folder import lock_share
+from discode.bulk._inputs import DIGEST_BYTES, find_inputs
 from discode.decoders import get_decoder
 from discode.errors import InputError
-from discode.files import replacing
-from discode.judge import Judge, load
-from discode.pairs import read_pairs
-from discode.scores import Scores
 from tests.helpers.instant import Instant, make_judge, rows, to_file, to_folder
 from tests.helpers.samples import png, read_any, read_parts, write_table, write_tar
 
@@ -276,8 +276,8 @@ def test_two_processes_do_not_write_the_same_shards(
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from discode.bulk.chunks import Share\n"
-        "from discode.bulk.folder import lock_share\n"
+        "from discode.bulk._chunks import Share\n"
+        "from discode.bulk._folder import lock_share\n"
         "lock_share(Path(sys.argv[1]), Share.parse(sys.argv[2]))\n"
         "print('held', flush=True)\n"
         "sys.stdin.read()\n"

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from discode.bulk import tars
-from discode.bulk.chunks import PairChunk
-from discode.bulk.counting import RowCount, count_rows
-from discode.bulk.inputs import find_inputs
-from discode.bulk.plan import read_chunks
+from discode._pairs import Pair, read_pairs
+from discode.bulk import _tars as tars
+from discode.bulk._chunks import PairChunk
+from discode.bulk._counting import RowCount, count_rows
+from discode.bulk._inputs import find_inputs
+from discode.bulk._plan import read_chunks
 from discode.errors import InputError
-from discode.pairs import Pair, read_pairs
 from tests.helpers.instant import make_judge, rows, to_file, to_folder
 from tests.helpers.samples import png, write_table, write_tar
 

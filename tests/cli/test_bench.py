@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.bench.agreement import TAU_C_NOTES
-from discode.bench.published import PAPER_TABLES
-from discode.bench.runlog import RunLog
+from discode.bench._agreement import TAU_C_NOTES
+from discode.bench._published import PAPER_TABLES
+from discode.bench._runlog import RunLog
 from discode.benchmarks import load_benchmark
 from discode.images import demo_path
 from tests.helpers import mini_benchmarks as mini

@@ -18,8 +18,8 @@ import pytest
 from PIL import Image
 
 import discode
-from discode.backends.embedded import SHA256
-from discode.cli.demo import demo_pairs
+from discode._cli.demo import demo_pairs
+from discode.backends._embedded import SHA256
 from discode.decoders import get_decoder
 from discode.images import demo_path
 from tests.helpers.command_line import CAT, DISCODE, call, refused, run
@@ -266,7 +266,7 @@ def test_the_whole_command_is_small(captions: list[str], seconds: float, megabyt
     if not Path("/proc/self/status").exists():
         pytest.skip("no /proc on this system to tell the peak of memory")
     code = (
-        "import sys, time; from discode.cli import main\n"
+        "import sys, time; from discode._cli import main\n"
         "try: main()\n"
         "finally: print(open('/proc/self/status').read(), time.process_time(), file=sys.stderr)"
     )

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import discode
-from discode.bench.compare import GROUP_RULE
-from discode.bulk.columns import ScoredRows
-from discode.cli.output import open_scores
+from discode._cli.output import open_scores
+from discode.bench._compare import GROUP_RULE
+from discode.bulk._columns import ScoredRows
 from tests.helpers.command_line import call, refused
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.samples import png

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import discode
-from discode.cli import decode as module
+from discode._cli import decode as module
 from tests.helpers.command_line import call, refused
 from tests.helpers.fake_model import random_logp
 

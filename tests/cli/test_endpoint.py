@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discode.bench.runlog import RunLog
-from discode.cli.lists import TEST_CAPTION
-from discode.judge import load
+from discode._cli.lists import TEST_CAPTION
+from discode._judge import load
+from discode.bench._runlog import RunLog
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.chat_servers import Body, Server, caption, rater, serving
 from tests.helpers.command_line import CAT, refused, run

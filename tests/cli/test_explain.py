@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from discode.explain.effects import NOT_READ
-from discode.files import read_rows
+from discode._files import read_rows
+from discode._judge import load
+from discode.explain._effects import NOT_READ
 from discode.images import demo_path
-from discode.judge import load
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.chat_servers import serving
 from tests.helpers.command_line import CAT, call, refused

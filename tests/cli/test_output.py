@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from discode.cli.output import MaxFailed, ProgressLog, is_folder, output_file, output_folder
+from discode._cli.output import MaxFailed, ProgressLog, is_folder, output_file, output_folder
 from discode.errors import InputError
 from discode.images import demo_path
 from tests.helpers import mini_benchmarks as mini

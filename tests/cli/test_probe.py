@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from discode.probe import Card
-from discode.readings.store import ReadingStore
+from discode._probe import Card
+from discode.readings._store import ReadingStore
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.chat_servers import serving
 from tests.helpers.command_line import call, refused, run

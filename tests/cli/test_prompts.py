@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from discode.prompts import FLEUR
-from discode.scales import FIVE, SCALES, UNIT
+from discode._prompts import FLEUR
+from discode._scales import FIVE, SCALES, UNIT
 from tests.helpers.chat_servers import question, serving
 from tests.helpers.command_line import CAT, refused, run
 
@@ -76,7 +76,7 @@ def test_a_local_model_with_its_chat_template_and_without_its_weights(tmp_path: 
         pytest.importorskip(module, reason="local models want discode-eval[hf]")
     from transformers import AutoProcessor
 
-    from discode.backends.local.memory import weight_files
+    from discode.backends._local.memory import weight_files
     from tests.helpers.tiny_lvlms import make
 
     folder = make("llava_next_llama", tmp_path / "llava", answers=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import discode
-from discode.files import read_rows, replacing
+from discode._files import read_rows, replacing
 from discode.images import demo_path
 from tests.helpers.command_line import call, refused, run
 from tests.helpers.fake_model import CAPTION

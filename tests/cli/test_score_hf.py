@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from discode.readings.store import ReadingStore
+from discode.readings._store import ReadingStore
 from tests.helpers.command_line import CAT, DISCODE, refused, run, start
 
 pytest.importorskip("torch", reason="local models want discode-eval[hf]")
 pytest.importorskip("transformers", reason="local models want discode-eval[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most families want it")
 
-from discode.backends.local.catalog import CATALOG
+from discode.backends._local.catalog import CATALOG
 from tests.helpers.tiny_lvlms import make
 
 pytestmark = [

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from discode.cli import score
-from discode.cli.score import JSON_ROWS
+from discode._cli import score
+from discode._cli.score import JSON_ROWS
+from discode._judge import load
 from discode.images import demo_path
-from discode.judge import load
 from tests.helpers.command_line import DISCODE, call, refused
 from tests.helpers.fake_model import CAPTION, FakeModel
 

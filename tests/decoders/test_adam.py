@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import discode
+from discode._scales import TEN
 from discode.decoders import get_decoder
-from discode.decoders.adam import starting_bias
-from discode.decoders.discode import log_alpha, log_prior
+from discode.decoders._adam import starting_bias
+from discode.decoders._discode import log_alpha, log_prior
 from discode.errors import InputError
 from discode.readings import Readings
-from discode.scales import TEN
 from tests.helpers.att_loss import att_loss
 
 pytest.importorskip("torch", reason="the Adam solver needs discode-eval[adam]")
@@ -128,7 +128,7 @@ def test_it_starts_at_the_answers_that_were_read() -> None:
 def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = readings_with_head(n=7)
     whole = discode.decode(readings, "discode", solver="adam").value
-    monkeypatch.setattr("discode.decoders.adam.PARAMETERS_AT_ONCE", 1)
+    monkeypatch.setattr("discode.decoders._adam.PARAMETERS_AT_ONCE", 1)
     assert np.abs(discode.decode(readings, "discode", solver="adam").value - whole).max() < 1e-6
 
 

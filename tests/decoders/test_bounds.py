@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import discode
+from discode._scales import FIVE, TEN, UNIT, Scale
 from discode.decoders import METHODS, get_decoder
-from discode.decoders.bounds import truncation_bound
+from discode.decoders._bounds import truncation_bound
 from discode.readings import Readings
-from discode.scales import FIVE, TEN, UNIT, Scale
 
 UNBOUNDED = ("jensen-shannon", "beta", "renyi", "paper-adam", "fleur")
 BOUNDED = [name for name in METHODS if name not in UNBOUNDED]

@@ -10,10 +10,10 @@ import pytest
 from scipy.optimize import minimize
 
 import discode
+from discode._scales import FIVE, TEN, UNIT
 from discode.decoders import get_decoder
-from discode.decoders.discode import log_alpha, log_prior
+from discode.decoders._discode import log_alpha, log_prior
 from discode.readings import Readings
-from discode.scales import FIVE, TEN, UNIT
 from tests.helpers.att_loss import att_loss
 from tests.helpers.fake_model import random_logp
 

@@ -12,8 +12,8 @@ from scipy.optimize import minimize
 from scipy.special import rel_entr
 
 import discode
-from discode.decoders.discode import log_prior
-from discode.decoders.divergences import divergence
+from discode.decoders._discode import log_prior
+from discode.decoders._divergences import divergence
 from tests.helpers.fake_model import random_logp
 
 Value = Callable[[list[Any], list[Any]], Any]

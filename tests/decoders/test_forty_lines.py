@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from discode._scales import FIVE, TEN, Scale
 from discode.decoders import get_decoder
 from discode.readings import Readings
-from discode.scales import FIVE, TEN, Scale
 
 FILE = Path(__file__).parents[2] / "examples" / "discode_in_40_lines.py"
 discode = runpy.run_path(str(FILE))["discode"]

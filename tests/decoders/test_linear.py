@@ -13,13 +13,13 @@ import pytest
 from numpy.polynomial import legendre
 
 from discode import decode
+from discode._scales import FIVE, TEN, UNIT, Scale, get_scale
 from discode.decoders import get_decoder, without_prior
-from discode.decoders.bounds import truncation_bound
-from discode.decoders.linear import FLOOR, SHAPES, Linear, linear_terms
-from discode.decoders.preset import Preset
+from discode.decoders._bounds import truncation_bound
+from discode.decoders._linear import FLOOR, SHAPES, Linear, linear_terms
+from discode.decoders._preset import Preset
 from discode.errors import InputError
 from discode.readings import Readings
-from discode.scales import FIVE, TEN, UNIT, Scale, get_scale
 from tests.helpers.fake_model import random_logp
 
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import discode
+from discode._scales import UNIT, get_scale
 from discode.decoders import get_decoder
-from discode.decoders.base import JUMP, MARGIN
+from discode.decoders._base import JUMP, MARGIN
 from discode.readings import Readings
-from discode.scales import UNIT, get_scale
 
 TORN = np.array([0.086, 0.168, 0.136, 0.057, 0.071, 0.080, 0.052, 0.103, 0.081, 0.166])
 

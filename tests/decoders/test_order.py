@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import discode
+from discode._scales import UNIT, Scale, get_scale
 from discode.decoders import get_decoder
-from discode.decoders.base import distinct_size, ordered_mean
+from discode.decoders._base import distinct_size, ordered_mean
 from discode.readings import Readings
-from discode.scales import UNIT, Scale, get_scale
 
 SCALES = ("unit", "ten", "five", "letters", "1-7", "0-100")
 SIGMAS = (1e-4, 0.01, 0.1, 1.0, 10.0)

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from discode import decode, load
+from discode._scales import FIVE, TEN, UNIT
 from discode.decoders import get_decoder, named_decoder, without_prior
-from discode.decoders.bounds import truncation_bound
-from discode.decoders.preset import Calibration, Preset
+from discode.decoders._bounds import truncation_bound
+from discode.decoders._preset import Calibration, Preset
 from discode.errors import InputError
 from discode.images import demo_path
 from discode.metrics import MetricFactory
 from discode.readings import Readings
-from discode.scales import FIVE, TEN, UNIT
 from tests.helpers.fake_model import random_logp
 
 CURVE = Calibration((1.0, 4.0, 8.0), (1.0, 1.5, 4.0))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discode._scales import SCALES, Scale, get_scale
 from discode.decoders import METHODS, get_decoder
 from discode.readings import Readings
-from discode.scales import SCALES, Scale, get_scale
 
 ALONE = [name for name in METHODS if not get_decoder(name).requires]
 """Methods that need nothing but readings; test_adam.py has the others."""

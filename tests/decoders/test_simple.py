@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import discode
+from discode._scales import UNIT
 from discode.errors import InputError
 from discode.readings import Readings
-from discode.scales import UNIT
 
 
 def unit(

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import discode
+from discode._pairs import Pair
+from discode._scales import TEN
 from discode.decoders import METHODS, get_decoder
-from discode.decoders.discode import log_alpha, log_prior
+from discode.decoders._discode import log_alpha, log_prior
 from discode.images import demo_path
-from discode.pairs import Pair
 from discode.readings import Readings
-from discode.scales import TEN
 from tests.helpers.att_loss import att_loss
 from tests.helpers.fake_model import random_logp
 

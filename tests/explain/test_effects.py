@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from discode.backends.embedded import SHA256
+from discode._judge import Judge, load
+from discode._scales import Scale, get_scale
+from discode.backends._embedded import SHA256
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.explain import KINDS, MAX_SPANS, Span
-from discode.explain.effects import NOT_READ, WORD_EFFECTS
+from discode.explain._effects import NOT_READ, WORD_EFFECTS
 from discode.images import demo_path
-from discode.judge import Judge, load
 from discode.readings import Readings
-from discode.readings.store import ReadingStore
-from discode.scales import Scale, get_scale
+from discode.readings._store import ReadingStore
 from tests.helpers.fake_model import FakeModel, sure_of
 
 CAT = demo_path() / "cat.jpg"

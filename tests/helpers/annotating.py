@@ -17,12 +17,12 @@ import httpx
 import numpy as np
 from PIL import Image as Pillow
 
-from discode.http.guard import LOOPBACK
-from mceval.checks import Checks
+from discode._http.guard import LOOPBACK
+from mceval._checks import Checks
+from mceval._web.app import AnnotationOptions, make_annotation_app
 from mceval.database import Database
 from mceval.people import Invitation, invite
 from mceval.rules import Rules
-from mceval.web.app import AnnotationOptions, make_annotation_app
 from tests.helpers.campaigns import CALM, WRITERS, Picture, begin
 from tests.helpers.servers import PATIENCE, in_thread
 

@@ -14,14 +14,14 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import NotAllowedError
-from mceval.checks import Checks
+from mceval._checks import Checks
+from mceval._report import votes_by_image
+from mceval._states import prepare_images
+from mceval._tables import DISCARDED_BY, Answer, Candidate, Domain, Image, Slot, Void
 from mceval.database import Database, rules_of
 from mceval.people import invite
 from mceval.queue import Choice, Look, Revision, Task, next_task, submit
-from mceval.report import votes_by_image
 from mceval.rules import Rules, Verdict, rank_of, verdict
-from mceval.states import prepare_images
-from mceval.tables import DISCARDED_BY, Answer, Candidate, Domain, Image, Slot, Void
 
 WRITERS = ("w1", "w2", "w3", "w4")
 T = TypeVar("T")

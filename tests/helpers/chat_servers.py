@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from discode.backends.served.backend import Served
-from discode.pairs import Pair
+from discode._pairs import Pair
+from discode.backends._served.backend import Served
 
 KEY = "sk-very/secret"
 Body = dict[str, Any]

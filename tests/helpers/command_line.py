@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from discode.cli import main, output
+from discode._cli import main, output
 from discode.images import demo_path
 from tests.helpers import warm
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from discode._pairs import Pair
+from discode._prompts import FLEUR, Prompt
+from discode._scales import UNIT, Scale
 from discode.backends import Backend, Blocks
-from discode.pairs import Pair
-from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
-from discode.scales import UNIT, Scale
 
 CAPTION = "a close up of a brown striped cat with green eyes"
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from discode._pairs import Pair
+from discode._scores import Progress, Scores
+from discode._signature import Signature
 from discode.bench import AgreementProtocol, RunLog, run_metrics
 from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.errors import InputError
 from discode.metrics import MetricFactory
-from discode.pairs import Pair
-from discode.scores import Progress, Scores
-from discode.signature import Signature
 
 QUICK = AgreementProtocol(resamples=100)
 

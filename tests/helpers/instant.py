@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 import discode
+from discode._cli.score import score_into
+from discode._judge import Judge
+from discode._pairs import Pair
+from discode._prompts import FLEUR, Prompt
+from discode._scales import UNIT, Scale
+from discode._scores import Progress
 from discode.backends import Blocks
 from discode.bulk import Totals, find_inputs, plan_run, score_to_folder
-from discode.bulk.judging import Methods
-from discode.bulk.plan import read_chunks
-from discode.cli.score import score_into
-from discode.judge import Judge
-from discode.pairs import Pair
-from discode.prompts import FLEUR, Prompt
+from discode.bulk._judging import Methods
+from discode.bulk._plan import read_chunks
 from discode.readings import Identity, Readings
-from discode.scales import UNIT, Scale
-from discode.scores import Progress
 
 
 class Instant:

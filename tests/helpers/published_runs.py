@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from discode._prompts import FLEUR, Prompt
+from discode._scales import get_scale
+from discode._signature import Signature, sign
 from discode.bench import AgreementProtocol, MetricResult, RunLog
 from discode.benchmarks import BENCHMARKS, Preferences, Ratings
 from discode.decoders import get_decoder
-from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity
-from discode.scales import get_scale
-from discode.signature import Signature, sign
 from discode.stats import Interval
 
 LLAVA = "llava-hf/llava-next-72b-hf"

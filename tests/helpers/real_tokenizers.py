@@ -96,7 +96,7 @@ FAMILIES = {
 
 
 class RealProcessor:
-    """What :class:`discode.backends.local.vocabulary.Vocabulary` uses of a processor."""
+    """What :class:`discode.backends._local.vocabulary.Vocabulary` uses of a processor."""
 
     def __init__(self, family: Family, tokenizer: Any) -> None:
         self.family, self.tokenizer = family, tokenizer

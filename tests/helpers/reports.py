@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from discode._judge import load
 from discode.bench import RunLog, run_metrics
 from discode.benchmarks import load_benchmark
-from discode.judge import load
-from discode.metrics.judge_metric import JudgeMetric
+from discode.metrics._judge_metric import JudgeMetric
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric
 from tests.helpers.mini_benchmarks import write

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="servers want discode-eval[serve] or discode-eval[annotate]")
 
-from discode.http.server import make_server, open_socket
+from discode._http.server import make_server, open_socket
 
 PATIENCE = 240.0
 """Seconds after which a test that waits gives up; a busy machine may need many of them."""

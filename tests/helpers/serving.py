@@ -15,21 +15,21 @@ from typing import Any
 
 import pytest
 
+from discode._judge import Judge, load
+from discode._pairs import Pair
+from discode._prompts import Prompt
+from discode._scales import Scale
 from discode.errors import ImageError
 from discode.images import demo_path, open_image
-from discode.judge import Judge, load
-from discode.pairs import Pair
-from discode.prompts import Prompt
 from discode.readings import Readings
-from discode.scales import Scale
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.servers import PATIENCE, in_thread
 
 pytest.importorskip("fastapi", reason="the service wants discode-eval[serve]")
 
-from discode.http.guard import LOOPBACK
-from discode.serve.app import ServiceOptions, make_service
-from discode.serve.limits import Limits
+from discode._http.guard import LOOPBACK
+from discode._serve.app import ServiceOptions, make_service
+from discode._serve.limits import Limits
 
 CAT = (demo_path() / "cat.jpg").read_bytes()
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from discode.backends.embedded import SHIPPED
+from discode.backends._embedded import SHIPPED
 
 NO_MODEL = f"no model at {SHIPPED}; training/README.md says how it is made"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from discode._scales import TEN
 from discode.benchmarks import Ratings
 from discode.decoders import get_decoder
 from discode.readings import Readings
-from discode.scales import TEN
 from discode.stats import ranks
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.backends.embedded.tokenizer import Bpe, byte_alphabet
+from discode.backends._embedded.tokenizer import Bpe, byte_alphabet
 from training import common, parts
 
 COLOURS = ("red", "green", "blue", "white")

@@ -40,10 +40,10 @@ def next_command(connection: socket.socket) -> tuple[list[str], str | None, dict
 
 
 if __name__ == "__main__":
-    import discode.cli  # noqa: F401
+    import discode._cli  # noqa: F401
 
     for name in list(sys.modules):
-        if name.startswith(("discode.cli", "mceval.cli")):
+        if name.startswith(("discode._cli", "mceval._cli")):
             del sys.modules[name]
     arguments, folder, environment = next_command(socket.socket(fileno=int(sys.argv[1])))
     if folder is not None:

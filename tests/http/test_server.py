@@ -13,8 +13,8 @@ pytest.importorskip("fastapi", reason="the server wants discode-eval[serve]")
 
 from fastapi import FastAPI, Request
 
-from discode.http import server
-from discode.http.guard import SECURITY_HEADERS
+from discode._http import server
+from discode._http.guard import SECURITY_HEADERS
 from tests.helpers.servers import PATIENCE, in_thread
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import discode
-from discode.arrays import widest_float
+from discode._arrays import widest_float
 from discode.errors import InputError
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.samples import png

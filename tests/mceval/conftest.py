@@ -12,8 +12,8 @@ pytest.importorskip("sqlalchemy", reason="campaigns want discode-eval[mceval]")
 
 from sqlalchemy import event
 
+from mceval._tables import Base
 from mceval.database import Database
-from mceval.tables import Base
 from tests.helpers import postgres
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from discode.backends.served.client import ChatAnswer, Message
+from discode.backends._served.client import ChatAnswer, Message
 from discode.errors import BackendError, InputError
-from mceval.candidates import add_captions, write_captions
-from mceval.crowd import log_exported
+from mceval._candidates import add_captions, write_captions
+from mceval._crowd import log_exported
+from mceval._intake import DomainSource, add_images
+from mceval._tables import Candidate, Event, Image
 from mceval.database import Database
-from mceval.intake import DomainSource, add_images
 from mceval.people import invite
 from mceval.queue import next_task
 from mceval.rules import Rules
-from mceval.tables import Candidate, Event, Image
 from tests.helpers.campaigns import ask, image_of, scalars, some, states
 from tests.helpers.images import caption_files, image_folders
 

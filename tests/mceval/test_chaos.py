@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discode.errors import NotAllowedError
-from mceval.checks import Checks
+from mceval._checks import Checks
+from mceval._report import domain_rows, person_rows
 from mceval.database import Database
 from mceval.people import invite, mark_careless, reinstate
 from mceval.queue import (
@@ -24,7 +25,6 @@ from mceval.queue import (
     submit,
     undo,
 )
-from mceval.report import domain_rows, person_rows
 from mceval.rules import Rules
 from tests.helpers.campaigns import better, check_rules, fill, new_submission, work_all
 
@@ -133,7 +133,7 @@ def test_the_rules_hold_whatever_happens(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_rules_hold_on_postgres(postgres_url: str, seed: int) -> None:
-    from mceval.tables import Base
+    from mceval._tables import Base
 
     rng = random.Random(seed)
     with Database(postgres_url) as db:

@@ -16,12 +16,12 @@ pytest.importorskip("sqlalchemy", reason="campaigns want discode-eval[mceval]")
 
 from sqlalchemy import inspect
 
-from mceval.candidates import add_captions
+from mceval._candidates import add_captions
+from mceval._intake import DomainSource, add_images
+from mceval._tables import Base
 from mceval.database import Database, open_database, rules_of, settings_of
-from mceval.intake import DomainSource, add_images
 from mceval.people import person_by_token
 from mceval.rules import Rules
-from mceval.tables import Base
 from tests.helpers.campaigns import some, work_all
 from tests.helpers.chat_servers import serving
 from tests.helpers.command_line import call, refused
@@ -239,7 +239,7 @@ def test_no_token_is_lost(begun: Path, tmp_path: Path, monkeypatch: pytest.Monke
     def full(file: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mceval.cli.people.csv_writer", full)
+    monkeypatch.setattr("mceval._cli.people.csv_writer", full)
     done = run(*asked, tmp_path / "x.csv")
     assert done.returncode == 2
     number, name, _, token = done.stdout.strip().split("\t")
@@ -441,7 +441,7 @@ def test_the_server_says_at_its_start_which_images_are_missing(
     begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("fastapi", reason="annotating is tested with discode-eval[annotate,dev]")
-    monkeypatch.setattr("discode.http.server.serve_until_signal", lambda *given, **more: None)
+    monkeypatch.setattr("discode._http.server.serve_until_signal", lambda *given, **more: None)
     done = run("annotate", begun, "--port", 0)
     assert done.returncode == 0
     assert "people work at http://127.0.0.1:" in done.stderr

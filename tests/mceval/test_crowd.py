@@ -16,19 +16,19 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError
-from mceval import crowd_import
-from mceval.checks import Checks
-from mceval.crowd import CrowdTask, crowd_tasks, hit_parameters, write_tasks
-from mceval.crowd_import import Decision, import_results, write_decisions
+from mceval import _crowd_import as crowd_import
+from mceval._checks import Checks
+from mceval._crowd import CrowdTask, crowd_tasks, hit_parameters, write_tasks
+from mceval._crowd_import import Decision, import_results, write_decisions
+from mceval._guide import ADVICE, COMPARED_EXAMPLES, DEFINITIONS, FLAG_REASONS, REVISING
+from mceval._intake import add_gold
+from mceval._states import NOT_LOADED
+from mceval._tables import Answer, Candidate, Image, Pass, Person, Slot, Void
+from mceval._user_study import begin_user_study, user_study_result
 from mceval.database import Database
-from mceval.guide import ADVICE, COMPARED_EXAMPLES, DEFINITIONS, FLAG_REASONS, REVISING
-from mceval.intake import add_gold
 from mceval.queue import flag, next_task
-from mceval.queue.leases import RELOAD_SECONDS
+from mceval.queue._leases import RELOAD_SECONDS
 from mceval.rules import Rules
-from mceval.states import NOT_LOADED
-from mceval.tables import Answer, Candidate, Image, Pass, Person, Slot, Void
-from mceval.user_study import begin_user_study, user_study_result
 from tests.helpers.annotating import draw_image
 from tests.helpers.campaigns import (
     ask,
@@ -68,7 +68,7 @@ def tasks_of(db: Database, *, gold: bool = True, study: bool = False) -> list[Cr
 
 def pages(instructions: str = "") -> Any:
     pytest.importorskip("jinja2", reason="pages want discode-eval[annotate]")
-    from mceval.web.crowd_page import CrowdPages
+    from mceval._web.crowd_page import CrowdPages
 
     return CrowdPages(instructions)
 
@@ -534,7 +534,7 @@ def test_a_flag_whose_task_somebody_took(
         assert next_task(db, person, 2.0) is not None
         flag(db, *args)
 
-    monkeypatch.setattr("mceval.crowd_import.flag", taken)
+    monkeypatch.setattr("mceval._crowd_import.flag", taken)
     (task,) = (task for task in tasks_of(sqlite) if task.kind == "compare")
     columns = "task,worker,seconds,pass,reason"
     (one,) = send(sqlite, tmp_path / "r.csv", columns, f"{task.task},V,9,flag,Other")

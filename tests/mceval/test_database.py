@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import inspect, select, text
 
+from discode._files import use_write_ahead_log
 from discode.errors import StoreError
-from discode.files import use_write_ahead_log
+from mceval._report import domain_rows, flag_rows, person_rows
+from mceval._tables import SCHEMA_VERSION, Base, Campaign, Image
 from mceval.database import Database, open_database
 from mceval.queue import undo
-from mceval.report import domain_rows, flag_rows, person_rows
 from mceval.rules import Rules
-from mceval.tables import SCHEMA_VERSION, Base, Campaign, Image
 from tests.helpers.campaigns import at_once, check_rules, fill, invite_people, work_all
 
 VERSION_1 = Path(__file__).with_name("version1.sql")

@@ -19,19 +19,19 @@ from sqlalchemy.orm import Session
 from discode.benchmarks import Preferences, load_benchmark
 from discode.errors import InputError, StoreError
 from discode.images import open_image
-from mceval import guide
-from mceval.candidates import add_captions
-from mceval.checks import Checks
+from mceval import _guide as guide
+from mceval._candidates import add_captions
+from mceval._checks import Checks
+from mceval._intake import DomainSource, add_images
+from mceval._report import domain_rows, person_rows, votes_by_image
+from mceval._states import settle_image
+from mceval._tables import Candidate, Domain, Image, Pass
+from mceval._user_study import accuracy_interval, begin_user_study, user_study_result
 from mceval.database import Database
 from mceval.export import ExportOptions, export_dataset
-from mceval.intake import DomainSource, add_images
 from mceval.people import invite, record_consent
 from mceval.queue import Choice, flag, next_task, skip, submit
-from mceval.report import domain_rows, person_rows, votes_by_image
 from mceval.rules import Rules
-from mceval.states import settle_image
-from mceval.tables import Candidate, Domain, Image, Pass
-from mceval.user_study import accuracy_interval, begin_user_study, user_study_result
 from tests.helpers.campaigns import (
     ask,
     better,

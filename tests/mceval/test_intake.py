@@ -13,9 +13,8 @@ from sqlalchemy import select
 
 from discode.errors import InputError
 from discode.images import open_image
-from mceval.candidates import add_captions
-from mceval.database import Database, open_database
-from mceval.intake import (
+from mceval._candidates import add_captions
+from mceval._intake import (
     AddedGold,
     DomainSource,
     SeenHashes,
@@ -24,8 +23,9 @@ from mceval.intake import (
     difference_hash,
     list_images,
 )
+from mceval._tables import Domain, Image
+from mceval.database import Database, open_database
 from mceval.rules import Rules
-from mceval.tables import Domain, Image
 from tests.helpers.campaigns import check_rules, invite_people, scalars, work_all
 from tests.helpers.images import caption_files, image_folders
 from tests.helpers.samples import encoded

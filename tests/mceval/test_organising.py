@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import func, select
 
 from discode.errors import InputError, NotAllowedError
-from mceval.checks import Checks
+from mceval._checks import Checks
+from mceval._organising import discarded_images, restore, set_flag_aside, take_down
+from mceval._report import flag_rows, pass_warnings
+from mceval._tables import Answer, Image, Pass, Slot
 from mceval.database import Database
-from mceval.organising import discarded_images, restore, set_flag_aside, take_down
 from mceval.people import invite, mark_careless
 from mceval.queue import Choice, flag, next_task, skip, submit, undo
-from mceval.report import flag_rows, pass_warnings
 from mceval.rules import Rules
-from mceval.tables import Answer, Image, Pass, Slot
 from tests.helpers.campaigns import (
     ask,
     better,

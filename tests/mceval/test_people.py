@@ -10,9 +10,12 @@ import pytest
 from sqlalchemy import func, select
 
 from discode.errors import InputError, NotAllowedError
-from mceval.checks import Checks, Evidence
-from mceval.crowd import crowd_tasks
-from mceval.crowd_import import import_results
+from mceval._checks import Checks, Evidence
+from mceval._crowd import crowd_tasks
+from mceval._crowd_import import import_results
+from mceval._report import finding_rows, person_rows
+from mceval._tables import Answer, Person, Slot, Void
+from mceval._web.auth import begin_session, find_visitor
 from mceval.database import Database
 from mceval.export import ExportOptions, export_dataset
 from mceval.people import (
@@ -28,10 +31,7 @@ from mceval.people import (
     withdraw,
 )
 from mceval.queue import Choice, Revision, flag, next_task, skip, submit
-from mceval.report import finding_rows, person_rows
 from mceval.rules import Rules
-from mceval.tables import Answer, Person, Slot, Void
-from mceval.web.auth import begin_session, find_visitor
 from tests.helpers.campaigns import (
     ask,
     better,

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discode.errors import InputError
+from mceval._report import domain_rows, person_rows, task_timings
 from mceval.database import Database
 from mceval.people import mark_careless
 from mceval.plan import Target, keep_probability, make_plan
 from mceval.queue import Choice, heartbeat, next_task, submit, undo
-from mceval.queue.leases import IDLE_SECONDS
-from mceval.report import domain_rows, person_rows, task_timings
+from mceval.queue._leases import IDLE_SECONDS
 from mceval.rules import Rules, verdict
 from tests.helpers.campaigns import (
     ask,

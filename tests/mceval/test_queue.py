@@ -11,15 +11,15 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError, StoreError
-from mceval.checks import Checks
+from mceval._checks import Checks
+from mceval._stalls import find_stalls
+from mceval._states import NOT_LOADED
+from mceval._tables import Answer, Image, Person, Slot, Void
+from mceval._web.progress import open_to, why_wait
 from mceval.database import Database
 from mceval.people import invite, mark_careless, passes_of, reinstate, work_record
 from mceval.queue import Choice, Look, Revision, flag, heartbeat, next_task, skip, submit, undo
 from mceval.rules import Rules
-from mceval.stalls import find_stalls
-from mceval.states import NOT_LOADED
-from mceval.tables import Answer, Image, Person, Slot, Void
-from mceval.web.progress import open_to, why_wait
 from tests.helpers.campaigns import (
     at_once,
     better,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from discode.errors import InputError
-from mceval.checks import Checks, Evidence, careless_reason, coin_odds
-from mceval.queue.leases import is_gold_turn
+from mceval._checks import Checks, Evidence, careless_reason, coin_odds
+from mceval.queue._leases import is_gold_turn
 from mceval.rules import (
     Draw,
     Rules,

@@ -9,16 +9,16 @@ import pytest
 from sqlalchemy import select
 
 from discode.errors import NotAllowedError
-from mceval.checks import Checks
+from mceval._checks import Checks
+from mceval._report import SecondLooks, person_rows, second_looks, side_rows, task_timings
+from mceval._stalls import find_stalls
+from mceval._tables import Answer, Image, Slot, Void
+from mceval._web.progress import person_progress
 from mceval.database import Database
 from mceval.export import ExportOptions, export_dataset
 from mceval.people import invite, mark_careless
 from mceval.queue import Choice, Look, Revision, Task, flag, next_task, skip, submit, undo
-from mceval.report import SecondLooks, person_rows, second_looks, side_rows, task_timings
 from mceval.rules import Rules
-from mceval.stalls import find_stalls
-from mceval.tables import Answer, Image, Slot, Void
-from mceval.web.progress import person_progress
 from tests.helpers.campaigns import (
     ask,
     better,

@@ -12,7 +12,7 @@ from PIL import ImageCms, PngImagePlugin
 
 from discode.errors import ImageError
 from discode.images import demo_path, open_image
-from mceval.shown import shown_copy, without_metadata
+from mceval._shown import shown_copy, without_metadata
 from tests.helpers.samples import encoded
 
 SECRET = b"51.4778 north of home"
@@ -94,7 +94,7 @@ def test_what_need_not_be_decoded_is_not(monkeypatch: pytest.MonkeyPatch) -> Non
     def decode(*args: object) -> None:
         pytest.fail("decoded")
 
-    monkeypatch.setattr("mceval.shown.open_image", decode)
+    monkeypatch.setattr("mceval._shown.open_image", decode)
     for name in ("jpeg", "progressive", "mpo", "turned", "png", "apng", "webp"):
         assert shown_copy(FILES[name]).data
     assert without_metadata(FILES["tiff"]) is None

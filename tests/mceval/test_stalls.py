@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from mceval.candidates import add_captions
-from mceval.checks import Checks
+from mceval._candidates import add_captions
+from mceval._checks import Checks
+from mceval._intake import DomainSource, add_images
+from mceval._stalls import Stall, find_doubts, find_stalls
 from mceval.database import Database
-from mceval.intake import DomainSource, add_images
 from mceval.people import invite
 from mceval.rules import Rules
-from mceval.stalls import Stall, find_doubts, find_stalls
 from tests.helpers.campaigns import CALM, ask, choose, fill, invite_people, work_all
 from tests.helpers.images import caption_files, image_folders
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discode._pairs import Pair
 from discode.errors import InputError
-from discode.metrics.bert import BERT_MEASURES, BertScore, greedy_match
-from discode.pairs import Pair
+from discode.metrics._bert import BERT_MEASURES, BertScore, greedy_match
 
 torch = pytest.importorskip("torch", reason="BERTScore: discode-eval[dev]")
 transformers = pytest.importorskip("transformers", reason="BERTScore: discode-eval[dev]")
@@ -42,7 +42,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_against_bert_score(
     folder: Path, idf: bool, layer: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("discode.metrics.encoders.BATCH", 2)
+    monkeypatch.setattr("discode.metrics._encoders.BATCH", 2)
     utils = pytest.importorskip("bert_score.utils", reason="the oracle is in discode-eval[dev]")
     metric = BertScore.open(str(folder), layer=layer, idf=idf, device="cpu")
     metric.tokenizer.model_max_length = 24  # bert-score cannot do without

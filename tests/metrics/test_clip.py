@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from discode._pairs import Pair
 from discode.errors import InputError
 from discode.metrics import MetricFactory
-from discode.metrics.clip import CLIP_PROMPT, ClipEncoder, ClipScore
-from discode.pairs import Pair
+from discode.metrics._clip import CLIP_PROMPT, ClipEncoder, ClipScore
 
 torch = pytest.importorskip("torch", reason="CLIP is tested with discode-eval[dev]")
 transformers = pytest.importorskip("transformers", reason="CLIP is tested with discode-eval[dev]")
@@ -122,7 +122,7 @@ def test_everything_is_embedded_once(
         return run_model(self, run, **inputs)
 
     monkeypatch.setattr(ClipEncoder, "_run", counted)
-    monkeypatch.setattr("discode.metrics.encoders.BATCH", 2)
+    monkeypatch.setattr("discode.metrics._encoders.BATCH", 2)
     alone = [float(ClipScore(encoder).score_pairs([pair])) for pair in pairs]
     assert sum(rows) == 3 + 5
     many = ClipScore(encoder).score_pairs(pairs * 2)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from discode.errors import BackendError, InputError, MissingExtraError
-from discode.metrics import java
-from discode.metrics.java import check_spice, meteor, spice, tokenise
+from discode.metrics import _java as java
+from discode.metrics._java import check_spice, meteor, spice, tokenise
 
 pytest.importorskip("pycocoevalcap", reason="text metrics want discode-eval[bench]")
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="no Java on the PATH")

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.backends.served.client import ChatAnswer, ChatClient
+from discode._pairs import Pair
+from discode.backends._served.client import ChatAnswer, ChatClient
 from discode.errors import BackendError, InputError
-from discode.metrics.llm import chat_metric, clair, g_veval
-from discode.pairs import Pair
-from discode.readings.tokens import Token
+from discode.metrics._llm import chat_metric, clair, g_veval
+from discode.readings._tokens import Token
 
 KEY = "sk-secret"
 

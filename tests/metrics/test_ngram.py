@@ -16,10 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discode._pairs import Pair
+from discode._scores import Floats
 from discode.errors import BackendError, MissingExtraError
-from discode.metrics import java, ngram
-from discode.metrics.java import TokenisedPair, meteor
-from discode.metrics.ngram import (
+from discode.metrics import _java as java
+from discode.metrics import _ngram as ngram
+from discode.metrics._java import TokenisedPair, meteor
+from discode.metrics._ngram import (
     TEXT_SCORERS,
     TextMetric,
     TokenisedTexts,
@@ -28,8 +31,6 @@ from discode.metrics.ngram import (
     lcs_length,
     rouge_l,
 )
-from discode.pairs import Pair
-from discode.scores import Floats
 
 pytest.importorskip("pycocoevalcap", reason="text metrics want discode-eval[bench]")
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="no Java on the PATH")

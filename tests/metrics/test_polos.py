@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from discode._pairs import Pair
 from discode.errors import InputError
 from discode.metrics import MetricFactory
-from discode.metrics.polos import Polos
-from discode.pairs import Pair
+from discode.metrics._polos import Polos
 
 torch = pytest.importorskip("torch", reason="Polos is tested with discode-eval[dev]")
 transformers = pytest.importorskip("transformers", reason="Polos is tested with discode-eval[dev]")
@@ -162,7 +162,7 @@ def test_against_a_plain_network(
         expected = [oracle(pair) for pair in pairs]
     assert np.ptp(expected) > 0.05
     for size in (2, 64):
-        monkeypatch.setattr("discode.metrics.encoders.BATCH", size)
+        monkeypatch.setattr("discode.metrics._encoders.BATCH", size)
         metric = MetricFactory(options={"device": "cpu"}).make(
             f"polos:text_model={text},weights={checkpoint},model={clip}"
         )
@@ -233,7 +233,7 @@ def test_files_that_are_not_polos(
 
 
 def test_classes_in_a_file_are_never_imported(tmp_path: Path) -> None:
-    from discode.metrics.clip_weights import read_clip_weights
+    from discode.metrics._clip_weights import read_clip_weights
 
     class Evil:
         def __reduce__(self) -> Any:

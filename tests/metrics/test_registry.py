@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import discode
+from discode._pairs import Pair
 from discode.errors import InputError, MissingExtraError, UnknownNameError
 from discode.images import demo_path
 from discode.metrics import METRICS, MetricFactory, TextMetric
-from discode.pairs import Pair
 from tests.helpers.chat_servers import serving
 from tests.helpers.fake_model import FakeModel
 

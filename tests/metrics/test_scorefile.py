@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discode._pairs import Pair
 from discode.errors import InputError
-from discode.metrics.scorefile import ScoreFile
-from discode.pairs import Pair
+from discode.metrics._scorefile import ScoreFile
 
 PAIRS = [Pair("in/a.jpg", "a dog", (), "0"), Pair("b.jpg", "a cat ", (), "1"), Pair("b.jpg", "x")]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from discode._paper import STUDIES
 from discode.bench import RunLog
-from discode.bench.agreement import TAU_C_NOTES
+from discode.bench._agreement import TAU_C_NOTES
 from discode.benchmarks import load_benchmark
-from discode.paper import STUDIES
 from tests.helpers.command_line import DISCODE, refused, run
 from tests.helpers.mini_benchmarks import several
 from tests.helpers.samples import png

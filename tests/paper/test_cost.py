@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from discode._paper.cost import TIMED, measure
 from discode.backends import open_backend
 from discode.errors import InputError
 from discode.images import demo_path
-from discode.paper.cost import TIMED, measure
 
 
 @pytest.mark.usefixtures("shipped")
@@ -34,8 +34,8 @@ def test_the_shapes_are_those_of_the_papers_models() -> None:
     import torch
     from transformers import AutoModelForImageTextToText
 
-    from discode.backends.local.catalog import CATALOG
-    from discode.backends.local.random_weights import (
+    from discode.backends._local.catalog import CATALOG
+    from discode.backends._local.random_weights import (
         ARCHITECTURES,
         _configuration,
         stand_in_tokenizer,

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from discode._pairs import Pair
+from discode._paper import STUDIES, StudySetup
+from discode._paper.dataset import count_dataset
 from discode.benchmarks import BENCHMARKS, load_benchmark
-from discode.benchmarks.base import Benchmark, Preferences, Ratings, keep_images
-from discode.pairs import Pair
-from discode.paper import STUDIES, StudySetup
-from discode.paper.dataset import count_dataset
+from discode.benchmarks._base import Benchmark, Preferences, Ratings, keep_images
 
 PAIRS = (
     Pair("a.jpg", "A dog runs .", ("A dog", "One brown dog"), "0"),

@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from discode.benchmarks.base import Benchmark, Preferences, Ratings
-from discode.metrics import MetricFactory
-from discode.pairs import Pair
-from discode.paper import STUDIES, StudySetup
-from discode.paper.examples import (
+from discode._pairs import Pair
+from discode._paper import STUDIES, StudySetup
+from discode._paper.examples import (
     ExampleCase,
     ExampleRow,
     draw_sheet,
@@ -22,6 +20,8 @@ from discode.paper.examples import (
     plain_lines,
     select_examples,
 )
+from discode.benchmarks._base import Benchmark, Preferences, Ratings
+from discode.metrics import MetricFactory
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import QUICK, preferred
 from tests.helpers.fake_runs import rated as fake_rated

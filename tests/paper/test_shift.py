@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.bench.agreement import TAU_C_NOTES
-from discode.benchmarks.base import Benchmark, Ratings
+from discode._pairs import Pair
+from discode._paper import StudySetup
+from discode._paper.shift import STUDY, chosen_styles, render_benchmark
+from discode._paper.styles import render
+from discode._scales import Scale
+from discode.bench._agreement import TAU_C_NOTES
+from discode.benchmarks._base import Benchmark, Ratings
 from discode.errors import InputError
 from discode.images import image_digest
 from discode.metrics import MetricFactory
-from discode.pairs import Pair
-from discode.paper import StudySetup
-from discode.paper.shift import STUDY, chosen_styles, render_benchmark
-from discode.paper.styles import render
 from discode.readings import Readings
-from discode.scales import Scale
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import QUICK
 
@@ -47,7 +47,7 @@ def test_drawn_once_and_known_by_digest(
         assert image_digest(Image.open(str(new.image))) == image_digest(
             render(Image.open(str(old.image)), "sketch")
         )
-    monkeypatch.setattr("discode.paper.shift.render", None)  # would fail if it were called
+    monkeypatch.setattr("discode._paper.shift.render", None)  # would fail if it were called
     again = render_benchmark(rated, "sketch", tmp_path / "drawn")
     assert [pair.image for pair in again.pairs] == [pair.image for pair in drawn.pairs]
     assert render_benchmark(rated, "photo", tmp_path).pairs == rated.pairs

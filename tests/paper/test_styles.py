@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from discode._paper.styles import SIDE, STYLES, _components, _kuwahara, _windows, render
 from discode.errors import UnknownNameError
 from discode.images import demo_path
-from discode.paper.styles import SIDE, STYLES, _components, _kuwahara, _windows, render
 
 CHANCE = ["painting", "quickdraw", "infograph", "noisy"]
 

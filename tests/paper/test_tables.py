@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discode._pairs import Pair
+from discode._paper import STUDIES, StudyResult, StudySetup
+from discode._paper.tables import FOLDER, PAPER_STUDIES, PaperTable
+from discode._signature import Signature
 from discode.bench import RunLog, measure_agreement, run_metrics
-from discode.bench.agreement import TAU_C_NOTES
-from discode.bench.published import PAPER_TABLES, published_cells
+from discode.bench._agreement import TAU_C_NOTES
+from discode.bench._published import PAPER_TABLES, published_cells
 from discode.benchmarks import BENCHMARKS, Preferences
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.metrics import METRICS, MetricFactory
-from discode.pairs import Pair
-from discode.paper import STUDIES, StudyResult, StudySetup
-from discode.paper.tables import FOLDER, PAPER_STUDIES, PaperTable
 from discode.readings import Readings
-from discode.signature import Signature
 from discode.stats import Interval
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import (

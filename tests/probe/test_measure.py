@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.bench.agreement import TAU_C_NOTES, AgreementProtocol
+from discode._judge import Judge
+from discode._pairs import Pair
+from discode._probe import Card, Figure, make_card, plan_probe
+from discode._probe.wrong_words import WORDS
+from discode._prompts import Prompt
+from discode._scales import Scale, get_scale
+from discode.bench._agreement import TAU_C_NOTES, AgreementProtocol
 from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.images import open_image
-from discode.judge import Judge
-from discode.pairs import Pair
-from discode.probe import Card, Figure, make_card, plan_probe
-from discode.probe.wrong_words import WORDS
-from discode.prompts import Prompt
 from discode.readings import Readings
-from discode.readings.store import ReadingStore
-from discode.scales import Scale, get_scale
+from discode.readings._store import ReadingStore
 from discode.stats import wilson
 from tests.helpers.fake_model import FakeModel, sure_of
 

@@ -7,13 +7,13 @@ import random
 import numpy as np
 import pytest
 
+from discode._pairs import Pair
+from discode._probe import QUESTIONS, Subject
+from discode._probe.questions import AFTER, _Alike, find_subjects
+from discode._probe.wrong_words import KINDS, WORDS, swap
 from discode.benchmarks import Benchmark, Preferences
-from discode.benchmarks.base import keep_images
+from discode.benchmarks._base import keep_images
 from discode.errors import InputError
-from discode.pairs import Pair
-from discode.probe import QUESTIONS, Subject
-from discode.probe.questions import AFTER, _Alike, find_subjects
-from discode.probe.wrong_words import KINDS, WORDS, swap
 from training.wrong_words import PENALTY
 
 ASK = {question.name: question.ask for question in QUESTIONS}

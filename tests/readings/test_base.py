@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discode._scales import FIVE, TEN, UNIT
 from discode.errors import InputError
 from discode.readings import Readings
-from discode.scales import FIVE, TEN, UNIT
 from tests.helpers.fake_model import random_logp
 
 RNG = np.random.default_rng(0)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from discode._scales import TEN, UNIT
 from discode.errors import InputError
 from discode.readings import Identity, Readings
-from discode.readings.exchange import export_readings, import_readings
-from discode.readings.store import PairKey, ReadingStore, RunKey
-from discode.scales import TEN, UNIT
+from discode.readings._exchange import export_readings, import_readings
+from discode.readings._store import PairKey, ReadingStore, RunKey
 from tests.helpers.fake_model import random_logp
 
 RUN_KEY = RunKey(Identity("m", "r", "d"), "Rate {caption}", UNIT)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import discode
+from discode._scales import FIVE, LETTERS, UNIT, Scale, get_scale
 from discode.errors import InputError
 from discode.readings import Readings
-from discode.readings.openai import readings_from_json
-from discode.readings.stems import reading_from_paths, reading_from_tokens, stem_paths
-from discode.readings.tokens import Token
-from discode.scales import FIVE, LETTERS, UNIT, Scale, get_scale
+from discode.readings._openai import readings_from_json
+from discode.readings._stems import reading_from_paths, reading_from_tokens, stem_paths
+from discode.readings._tokens import Token
 
 P = [0.01, 0.01, 0.02, 0.03, 0.05, 0.08, 0.2, 0.5, 0.06, 0.03]
 DIGITS = {str(n): p for n, p in enumerate(P)}

@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 import discode
+from discode._pairs import Pair
+from discode._scales import FIVE, TEN, UNIT, Scale
 from discode.errors import InputError, StoreError
 from discode.images import demo_path
-from discode.pairs import Pair
 from discode.readings import Identity, Readings
-from discode.readings.store import SCHEMA_VERSION, PairKey, ReadingStore, RunKey, reading_key
-from discode.scales import FIVE, TEN, UNIT, Scale
+from discode.readings._store import SCHEMA_VERSION, PairKey, ReadingStore, RunKey, reading_key
 from tests.helpers.fake_model import random_logp
 
 RUN_KEY = RunKey(Identity("model", "rev", "bf16"), "Rate {caption}", TEN)
@@ -317,7 +317,7 @@ def test_a_reader_without_write_permission_sees_the_log(
     with ReadingStore(path) as writer:
         writer.put(RUN_KEY, [PairKey("a", "x")], some(1))
         assert Path(f"{path}-wal").stat().st_size > 0  # not yet in the file itself
-        monkeypatch.setattr("discode.readings.store._writable", lambda path: False)
+        monkeypatch.setattr("discode.readings._store._writable", lambda path: False)
         with ReadingStore(path, create=False) as reader:
             assert len(reader) == 1
     with ReadingStore(path, create=False) as alone:
@@ -341,7 +341,7 @@ RUN = """
     import os, signal, sys, threading, time
     from pathlib import Path
     from discode import load
-    from discode.pairs import Pair
+    from discode._pairs import Pair
     from tests.helpers.fake_model import FakeModel
 
     folder, total, kill_after = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])

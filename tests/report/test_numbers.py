@@ -11,11 +11,11 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discode._report.assemble import script_json
+from discode._report.charts import BINS, chart_metric, rating_levels
+from discode._report.disagreement import disagreement, percentile_ranks
 from discode.bench import RunLog, run_metrics
 from discode.benchmarks import Preferences, Ratings
-from discode.report.assemble import script_json
-from discode.report.charts import BINS, chart_metric, rating_levels
-from discode.report.disagreement import disagreement, percentile_ranks
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
 
 

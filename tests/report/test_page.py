@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discode._report import write_captioners, write_report
+from discode._report.disagreement import disagreement
 from discode.bench import RunLog, run_metrics
-from discode.bench.agreement import measure_agreement
-from discode.bench.systems import join_systems
-from discode.report import write_captioners, write_report
-from discode.report.disagreement import disagreement
+from discode.bench._agreement import measure_agreement
+from discode.bench._systems import join_systems
 from tests.helpers.chromium import Tabs, chromium, wait_until
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
 from tests.helpers.reports import HOSTILE, TEXTS, explain_custom, make_custom, run_custom

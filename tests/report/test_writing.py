@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from discode._judge import load
+from discode._report import gather_runs, write_report
+from discode._report.bars import find_bars
+from discode._report.thumbnails import SIDE, encode_thumbnail, make_thumbnails
 from discode.bench import RunLog, run_metrics
-from discode.bench.agreement import TAU_C_NOTES
-from discode.bench.systems import compare_systems, join_systems
+from discode.bench._agreement import TAU_C_NOTES
+from discode.bench._systems import compare_systems, join_systems
 from discode.benchmarks import load_benchmark
 from discode.errors import ImageError, InputError
 from discode.explain import find_spans
-from discode.judge import load
-from discode.metrics.judge_metric import JudgeMetric
-from discode.report import gather_runs, write_report
-from discode.report.bars import find_bars
-from discode.report.thumbnails import SIDE, encode_thumbnail, make_thumbnails
+from discode.metrics._judge_metric import JudgeMetric
 from tests.helpers.command_line import refused, run
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, coarse_run, preferred, rated

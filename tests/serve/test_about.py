@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from discode.backends.embedded import SHA256
-from discode.judge import load
+from discode._judge import load
+from discode.backends._embedded import SHA256
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.serving import running
 
 # Behind the skip for want of fastapi:
-from discode.serve.about import EMBEDDED, OTHERS, OWN, RANDOM  # isort: skip
+from discode._serve.about import EMBEDDED, OTHERS, OWN, RANDOM  # isort: skip
 
 CARD = (Path(__file__).parents[2] / "docs" / "MODEL_CARD.md").read_text(encoding="utf-8")
 

@@ -18,18 +18,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from discode._judge import load
 from discode.decoders import Decoder, named_decoder
 from discode.errors import HttpError
 from discode.images import MAX_PIXELS, demo_path
-from discode.judge import load
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.servers import PATIENCE
 from tests.helpers.serving import CAT, BusyModel, Client, data_url, running, wait_for
 
 # Behind the skip for want of fastapi:
-from discode.serve.limits import Limits  # isort: skip
-from discode.serve.app import page_files  # isort: skip
-from discode.serve.requests import check_json  # isort: skip
+from discode._serve.limits import Limits  # isort: skip
+from discode._serve.app import page_files  # isort: skip
+from discode._serve.requests import check_json  # isort: skip
 
 
 # Pillow has Ghostscript run it.
@@ -238,7 +238,7 @@ def test_json_is_bounded_before_it_is_parsed(
         raise AssertionError("it was parsed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("discode.serve.requests.parse_json", never)
+        patch.setattr("discode._serve.requests.parse_json", never)
         reply = client.ask("POST", "/v1/score", body, content_type="application/json")
     assert (reply.status, reply.code) == (422, "bad_request")
 
@@ -284,7 +284,7 @@ def test_methods_are_read_off_the_event_loop(
         seen.append(threading.current_thread().name)
         return named_decoder(name)
 
-    monkeypatch.setattr("discode.serve.requests.named_decoder", noting)
+    monkeypatch.setattr("discode._serve.requests.named_decoder", noting)
     assert client.score(CAT, "a cat", method="raw").status == 200
     assert client.upload(CAT, ["a cat"], method="raw").status == 200
     assert len(seen) == 2
@@ -440,7 +440,7 @@ def test_a_fault_of_our_own_is_told_with_the_headers_too(monkeypatch: pytest.Mon
         raise RuntimeError("a fault")
 
     with running() as client:
-        monkeypatch.setattr("discode.http.guard.check_host", broken)
+        monkeypatch.setattr("discode._http.guard.check_host", broken)
         reply = client.get("/healthz")
     assert (reply.status, reply.code) == (500, "failed")
     assert "default-src 'none'" in reply.headers["content-security-policy"]

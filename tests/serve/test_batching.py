@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from discode._judge import load
 from discode.errors import HttpError
 from discode.images import MAX_PIXELS, demo_path
-from discode.judge import load
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.serving import CAT, BusyModel, Client, running
 
 # Behind the skip for want of fastapi:
-from discode.serve.batching import Batcher  # isort: skip
-from discode.serve.prometheus import ServiceCounters  # isort: skip
-from discode.serve.requests import ScoreRequest  # isort: skip
-from discode.serve.schema import Answer, ExplainAnswer, ScoreAnswer  # isort: skip
+from discode._serve.batching import Batcher  # isort: skip
+from discode._serve.prometheus import ServiceCounters  # isort: skip
+from discode._serve.requests import ScoreRequest  # isort: skip
+from discode._serve.schema import Answer, ExplainAnswer, ScoreAnswer  # isort: skip
 
 
 CITY, ASTRONAUT = ((demo_path() / f"{name}.jpg").read_bytes() for name in ("city", "astronaut"))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import typer
 
-from discode.cli import app, main
+from discode._cli import app, main
 from discode.errors import InputError
 from tests.helpers.fake_model import CAPTION
 from tests.helpers.servers import PATIENCE, in_thread
@@ -40,7 +40,7 @@ KINDS["waiting"] = Kind("a model that waits for a file", __name__, "Waiting")
 def process(
     *arguments: str, code: str = "", **env: str
 ) -> Iterator[tuple[Client, subprocess.Popen[str]]]:
-    main = f"{code}\nfrom discode.cli import main; main()"
+    main = f"{code}\nfrom discode._cli import main; main()"
     command = [sys.executable, "-c", main, "serve", "--port", "0", *arguments]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env=os.environ | env | {"NO_COLOR": "1"}
@@ -82,7 +82,7 @@ def test_a_recording_is_served_with_a_token_from_the_environment(
     monkeypatch.setenv("MY_TOKEN", "secret")
     served: list[Any] = []
     monkeypatch.setattr(
-        "discode.http.server.serve_until_signal", lambda app, listening, **_: served.append(app)
+        "discode._http.server.serve_until_signal", lambda app, listening, **_: served.append(app)
     )
     arguments = ["--port", "0", "--model", recording, "--token-env", "MY_TOKEN", "-m", "raw"]
     typer.main.get_command(app)(["serve", *arguments], standalone_mode=False)

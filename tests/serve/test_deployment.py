@@ -14,7 +14,7 @@ from pathlib import Path
 
 import typer
 
-from discode.cli import app
+from discode._cli import app
 from tests.helpers.ports import closed_port
 from tests.helpers.serving import running
 

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discode.judge import load
+from discode._judge import load
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.servers import PATIENCE
 from tests.helpers.serving import CAT, Client, running
 
-from discode.serve.fetching import fetch_image, is_public, resolve_host  # isort: skip
+from discode._serve.fetching import fetch_image, is_public, resolve_host  # isort: skip
 from discode.errors import HttpError
 
 
@@ -247,6 +247,6 @@ def test_the_service_fetches_a_public_one(client: Client, monkeypatch: pytest.Mo
     async def cat(url: str, *, limit: int, seconds: float) -> bytes:
         return CAT
 
-    monkeypatch.setattr("discode.serve.requests.fetch_image", cat)
+    monkeypatch.setattr("discode._serve.requests.fetch_image", cat)
     by_url = client.score("http://example.test/cat.jpg", ["a cat"])
     assert by_url.json == client.score(CAT, ["a cat"]).json

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from discode._judge import load
 from discode.images import demo_path
-from discode.judge import load
 from tests.helpers.chromium import Tabs, chromium, wait_until
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.serving import CAT, BusyModel, Client, running, wait_for

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service wants discode-eval[serve]")
 
-from discode.decoders.preset import Calibration, Preset, preset_digest  # isort: skip
-from discode.judge import load  # isort: skip
+from discode.decoders._preset import Calibration, Preset, preset_digest  # isort: skip
+from discode._judge import load  # isort: skip
 from tests.helpers.fake_model import FakeModel  # isort: skip
 from tests.helpers.serving import CAT, running  # isort: skip
 

@@ -23,7 +23,7 @@ from discode.stats import (
     tie_calibrated,
     wilson,
 )
-from discode.stats.contributions import tau_c_contributions
+from discode.stats._contributions import tau_c_contributions
 
 NAN, TWO = float("nan"), [1.0, 2.0]
 PLAN = KendallPlan(TWO, TWO)

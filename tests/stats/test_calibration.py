@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from discode.errors import InputError
-from discode.stats.calibration import calibration_error, fit_calibration, isotonic
+from discode.stats._calibration import calibration_error, fit_calibration, isotonic
 
 NUMBERS = st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 4)), min_size=1, max_size=40)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from discode.stats import AccuracyPlan, credit
-from discode.stats.contributions import accuracy_contributions, tau_c_contributions
-from discode.stats.tau import concordances
+from discode.stats._contributions import accuracy_contributions, tau_c_contributions
+from discode.stats._tau import concordances
 
 
 @given(

@@ -19,7 +19,7 @@ from discode.stats import (
     spearman,
     tie_rate,
 )
-from discode.stats.tau import M_RULES
+from discode.stats._tau import M_RULES
 
 # Few levels: ties everywhere, in one column, in both, and constant columns too.
 Rows = list[tuple[int, int, int]]

@@ -14,7 +14,7 @@ from discode.stats import (
     paired_effect,
     resampled_difference,
 )
-from discode.stats.resampling import resample
+from discode.stats._resampling import resample
 
 scipy_stats = pytest.importorskip("scipy.stats", reason="the oracle wants discode-eval[dev]")
 

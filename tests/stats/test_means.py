@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from discode.stats import ClusteredMean, MeansPlan, bootstrap_all
-from discode.stats.means import MOST
+from discode.stats._means import MOST
 
 
 def test_parts_make_the_bootstrap_of_the_whole() -> None:

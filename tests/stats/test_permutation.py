@@ -206,5 +206,5 @@ def test_few_rows_and_few_values(variant: str, monkeypatch: pytest.MonkeyPatch) 
         options: Any = {"variant": variant, "resamples": 30, "clusters": np.arange(n) // 2}
         quick = permutation_test(a, b, human, **options)
         with monkeypatch.context() as patched:
-            patched.setattr("discode.stats.permutation.is_small", lambda *_: False)
+            patched.setattr("discode.stats._permutation.is_small", lambda *_: False)
             assert permutation_test(a, b, human, **options) == quick

@@ -101,6 +101,6 @@ def test_nothing_to_judge_is_nan_with_a_warning() -> None:
 
 
 def test_too_many_differences_have_no_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("discode.stats.preference.MAX_DIFFERENCES", 2)
+    monkeypatch.setattr("discode.stats._preference.MAX_DIFFERENCES", 2)
     with pytest.warns(UndefinedWarning):
         assert math.isnan(tie_calibrated([1, 1, 1], [1, 2, 3])[0])

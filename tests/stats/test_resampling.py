@@ -21,7 +21,7 @@ from discode.stats import (
     bootstrap_all,
     resampled_difference,
 )
-from discode.stats.resampling import Comparison, resample
+from discode.stats._resampling import Comparison, resample
 
 
 def paired_bootstrap(
@@ -89,9 +89,9 @@ def test_draws_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> N
     metric, human, image = sample(np.random.default_rng(1), 30)
     plan = KendallPlan(metric, human)
     whole = resample(plan, image, 40, 0)
-    monkeypatch.setattr("discode.stats.resampling.BLOCK", 100)
+    monkeypatch.setattr("discode.stats._resampling.BLOCK", 100)
     np.testing.assert_array_equal(resample(plan, image, 40, 0), whole)
-    monkeypatch.setattr("discode.stats.tau.MATRIX_CLUSTERS", 1)
+    monkeypatch.setattr("discode.stats._tau.MATRIX_CLUSTERS", 1)
     np.testing.assert_array_equal(resample(plan, image, 40, 0), whole)
 
 

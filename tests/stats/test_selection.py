@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from discode.errors import InputError
-from discode.stats.contributions import Contributions
-from discode.stats.selection import choose, deal_folds
+from discode.stats._contributions import Contributions
+from discode.stats._selection import choose, deal_folds
 
 
 def normal_candidates(

@@ -13,8 +13,8 @@ import pytest
 import torch
 from PIL import Image
 
-from discode.backends.embedded.tokenizer import Bpe
-from discode.paper.styles import render
+from discode._paper.styles import render
+from discode.backends._embedded.tokenizer import Bpe
 from tests.helpers.training_stand_ins import command
 from training import (
     agreement,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from discode._judge import load
 from discode.images import demo_path
-from discode.judge import load
 from training import word_effects
 
 pytestmark = pytest.mark.usefixtures("shipped")

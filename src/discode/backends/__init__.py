@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from discode.backends.base import Backend, Blocks, read_all
+from discode._plugins import Table, plugin_version
+from discode.backends._base import Backend, Blocks, read_all
 from discode.errors import InputError
 from discode.options import Option, options_of, read_options
-from discode.plugins import Table, plugin_version
 from discode.readings import Identity
 
 __all__ = ["KINDS", "Backend", "Blocks", "Kind", "kind_of", "open_backend", "read_all"]
@@ -74,17 +74,17 @@ class Kind:
         return read_options(self.options(), values, self.about) if values else {}
 
 
-_SERVED = "discode.backends.served.backend"
+_SERVED = "discode.backends._served.backend"
 _KINDS = {
     "embedded": Kind(  # the model that ships with the package; embedded:FILE.onnx, another
-        "the embedded model", "discode.backends.embedded.backend", "Embedded"
+        "the embedded model", "discode.backends._embedded.backend", "Embedded"
     ),
     "endpoint": Kind(  # endpoint:NAME, a model that the server at base_url has
         "a served model", _SERVED, "Served",
         "the model's name, as the server calls it", required=frozenset({"base_url"}),
     ),
     "hf": Kind(  # hf:ORG/NAME or hf:FOLDER, a local vision-language model; "hf:" may be left out
-        "a local model", "discode.backends.local.backend", "Local",
+        "a local model", "discode.backends._local.backend", "Local",
         "a hub's ORG/NAME or a model's folder",
     ),
     "openai": Kind(  # openai:NAME, one of OpenAI's models
@@ -92,7 +92,7 @@ _KINDS = {
         "the name of one of OpenAI's models", fixed=frozenset({"base_url"}),
     ),
     "recorded": Kind(  # recorded:FILE, a store or its JSONL or Parquet export
-        "a recording", "discode.backends.recorded", "Recorded", needs="a store or an export of one"
+        "a recording", "discode.backends._recorded", "Recorded", needs="a store or an export of one"
     ),
 }  # fmt: skip
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from discode.bench.agreement import AgreementProtocol, measure_agreement
-from discode.bench.compare import MetricComparison, MetricDifference, compare_metrics
-from discode.bench.figures import plot_systems
-from discode.bench.published import PublishedCell, published_cell, published_cells
-from discode.bench.run import label_metrics, run_metrics
-from discode.bench.runlog import MetricResult, RunLog
-from discode.bench.systems import (
+from discode.bench._agreement import AgreementProtocol, measure_agreement
+from discode.bench._compare import MetricComparison, MetricDifference, compare_metrics
+from discode.bench._figures import plot_systems
+from discode.bench._published import PublishedCell, published_cell, published_cells
+from discode.bench._run import label_metrics, run_metrics
+from discode.bench._runlog import MetricResult, RunLog
+from discode.bench._systems import (
     JoinedScores,
     SystemComparison,
     SystemDifference,
@@ -16,7 +16,7 @@ from discode.bench.systems import (
     compare_systems,
     join_systems,
 )
-from discode.bench.tables import TableCell, plot_runs, render_table, table_cells
+from discode.bench._tables import TableCell, plot_runs, render_table, table_cells
 
 __all__ = [
     "AgreementProtocol",

@@ -12,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from discode.benchmarks import composite, custom, flickr8k, foil, mceval, pascal50s
-from discode.benchmarks.base import (
+from discode._files import read_rows
+from discode._plugins import Table, plugin_version
+from discode.benchmarks import _composite, _custom, _flickr8k, _foil, _mceval, _pascal50s
+from discode.benchmarks._base import (
     LIMIT,
     Benchmark,
     BenchmarkBuilder,
@@ -23,7 +25,6 @@ from discode.benchmarks.base import (
 )
 from discode.errors import InputError
 from discode.options import fill_options
-from discode.plugins import Table, plugin_version
 
 __all__ = [
     "BENCHMARKS",
@@ -36,16 +37,17 @@ __all__ = [
     "find_benchmark",
     "find_folder",
     "load_benchmark",
+    "read_rows",
 ]
 
 _ROWS = (
-    flickr8k.EXPERT,
-    flickr8k.CF,
-    composite.ROW,
-    pascal50s.ROW,
-    foil.ROW,
-    mceval.ROW,
-    custom.ROW,
+    _flickr8k.EXPERT,
+    _flickr8k.CF,
+    _composite.ROW,
+    _pascal50s.ROW,
+    _foil.ROW,
+    _mceval.ROW,
+    _custom.ROW,
 )
 
 

@@ -12,13 +12,13 @@ from inspect import isabstract
 from pathlib import Path
 from typing import Any
 
-from discode.decoders.base import RENAMED, Decoded, Decoder, DistributionDecoder
-from discode.decoders.discode import Discode
-from discode.decoders.preset import is_preset, read_preset
-from discode.decoders.simple import Fleur, Raw, Smoothing
+from discode._plugins import Table
+from discode.decoders._base import RENAMED, Decoded, Decoder, DistributionDecoder
+from discode.decoders._discode import Discode
+from discode.decoders._preset import is_preset, read_preset
+from discode.decoders._simple import Fleur, Raw, Smoothing
 from discode.errors import InputError
 from discode.options import Configurable, options_of, read_options
-from discode.plugins import Table
 
 __all__ = [
     "METHODS",

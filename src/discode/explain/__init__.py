@@ -1,6 +1,6 @@
 """Which words of a caption are wrong: what each of them adds to the judge's score."""
 
-from discode.explain.effects import MAX_SPANS, THRESHOLD, Explanation
-from discode.explain.phrases import KINDS, Span, find_spans
+from discode.explain._effects import MAX_SPANS, THRESHOLD, Explanation
+from discode.explain._phrases import KINDS, Span, find_spans
 
 __all__ = ["KINDS", "MAX_SPANS", "THRESHOLD", "Explanation", "Span", "find_spans"]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from discode._extras import mend_torchvision
 from discode.errors import require
-from discode.extras import mend_torchvision
-from discode.integrations.coco import CocoScorer
+from discode.integrations._coco import CocoScorer
 
 if TYPE_CHECKING:
-    from discode.integrations.evaluate_module import DiscodeEvaluation
-    from discode.integrations.torch_metric import DiscodeScore
+    from discode.integrations._evaluate_module import DiscodeEvaluation
+    from discode.integrations._torch_metric import DiscodeScore
 
 __all__ = ["CocoScorer", "DiscodeEvaluation", "DiscodeScore"]
 

@@ -9,11 +9,11 @@ frozenset({'references'})
 
 from __future__ import annotations
 
-from discode.metrics.base import PairMetric, RowScores
-from discode.metrics.judge_metric import JudgeMetric
-from discode.metrics.ngram import TextMetric, TokenisedTexts
-from discode.metrics.registry import METRICS, MetricFactory, MetricRow
-from discode.metrics.scorefile import ScoreFile
+from discode.metrics._base import PairMetric, RowScores
+from discode.metrics._judge_metric import JudgeMetric
+from discode.metrics._ngram import TextMetric, TokenisedTexts
+from discode.metrics._registry import METRICS, MetricFactory, MetricRow
+from discode.metrics._scorefile import ScoreFile
 
 __all__ = [
     "METRICS",

@@ -1,6 +1,6 @@
 """Readings: what a model said about pairs, and the store that keeps it."""
 
-from discode.readings.base import (
+from discode.readings._base import (
     COLUMNS,
     Identity,
     Origin,

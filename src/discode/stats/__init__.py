@@ -5,19 +5,19 @@ and ``compare`` take one of them (or any other) and its columns. For those who r
 own, ``KendallPlan`` and ``AccuracyPlan`` are functions of *how often each row counts*.
 """
 
-from discode.stats.base import UndefinedWarning
-from discode.stats.correlation import pearson, ranks, spearman, tie_rate
-from discode.stats.effects import MeansPlan, paired_effect
-from discode.stats.inference import compare, interval
-from discode.stats.means import ClusteredMean
-from discode.stats.multiple import holm, significance_clusters
-from discode.stats.permutation import (
+from discode.stats._base import UndefinedWarning
+from discode.stats._correlation import pearson, ranks, spearman, tie_rate
+from discode.stats._effects import MeansPlan, paired_effect
+from discode.stats._inference import compare, interval
+from discode.stats._means import ClusteredMean
+from discode.stats._multiple import holm, significance_clusters
+from discode.stats._permutation import (
     Permutation,
     permutation_test_preference,
     permutation_tests,
 )
-from discode.stats.preference import AccuracyPlan, acc23, accuracy, credit, tie_calibrated
-from discode.stats.resampling import (
+from discode.stats._preference import AccuracyPlan, acc23, accuracy, credit, tie_calibrated
+from discode.stats._resampling import (
     Comparison,
     Interval,
     bootstrap,
@@ -25,8 +25,8 @@ from discode.stats.resampling import (
     resample,
     resampled_difference,
 )
-from discode.stats.shares import wilson
-from discode.stats.tau import KendallPlan, kendall
+from discode.stats._shares import wilson
+from discode.stats._tau import KendallPlan, kendall
 
 __all__ = [
     "AccuracyPlan",

@@ -3,9 +3,9 @@
 Each function is one short transaction.
 """
 
-from mceval.queue.answers import Choice, Look, Revision, flag, skip, submit
-from mceval.queue.leases import Task, heartbeat, next_task
-from mceval.queue.undo import undo
+from mceval.queue._answers import Choice, Look, Revision, flag, skip, submit
+from mceval.queue._leases import Task, heartbeat, next_task
+from mceval.queue._undo import undo
 
 __all__ = [
     "Choice", "Look", "Revision", "Task", "flag", "heartbeat", "next_task", "skip", "submit",

@@ -19,15 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import discode
+from discode._cli.demo import demo_pairs
+from discode._pairs import Pair
+from discode._prompts import neutralise
 from discode.backends import read_all
-from discode.backends.embedded import Embedded, tokenizer
-from discode.backends.embedded import backend as embedded
-from discode.backends.embedded.tokenizer import Bpe
-from discode.cli.demo import demo_pairs
+from discode.backends._embedded import Embedded, tokenizer
+from discode.backends._embedded import backend as embedded
+from discode.backends._embedded.tokenizer import Bpe
 from discode.errors import InputError
 from discode.images import demo_path, open_image
-from discode.pairs import Pair
-from discode.prompts import neutralise
 from tests.helpers.command_line import call, run
 
 CAT = demo_path() / "cat.jpg"

@@ -15,13 +15,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import discode
+from discode._pairs import Pair
+from discode._prompts import CAPTION_LAST, FLEUR
+from discode._scales import FIVE, UNIT
 from discode.backends import read_all
-from discode.backends.local.backend import Local
-from discode.backends.local.load import folder_digest
+from discode.backends._local.backend import Local
+from discode.backends._local.load import folder_digest
 from discode.errors import InputError
-from discode.pairs import Pair
-from discode.prompts import CAPTION_LAST, FLEUR
-from discode.scales import FIVE, UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, count_generated, noise_images
 from tests.helpers.tiny_remote.make import PACKED, make
 from tests.helpers.tiny_remote.modeling_cogvlm import CogVLMConfig, CogVLMForCausalLM

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import discode
+from discode._pairs import Pair
+from discode._prompts import CAPTION_LAST, FLEUR
+from discode._scales import FIVE, LETTERS, UNIT, get_scale
 from discode.backends import read_all
-from discode.backends.local.backend import IMAGES_AHEAD, Local
+from discode.backends._local.backend import IMAGES_AHEAD, Local
 from discode.errors import InputError
-from discode.pairs import Pair
-from discode.prompts import CAPTION_LAST, FLEUR
-from discode.scales import FIVE, LETTERS, UNIT, get_scale
 from tests.helpers.local_models import (
     LOCAL_MODEL_MARKS,
     largest_difference,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from discode.backends.local.catalog import CATALOG, STAND_IN, TINY, UNTRIED
+from discode.backends._local.catalog import CATALOG, STAND_IN, TINY, UNTRIED
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED
 from tests.helpers.tiny_remote.make import PACKED as REMOTE
 

@@ -10,8 +10,8 @@ from typing import Any
 import huggingface_hub
 import pytest
 
-from discode.backends.local import hub, memory
-from discode.backends.local.check import SMALL_FILES, check_model
+from discode.backends._local import hub, memory
+from discode.backends._local.check import SMALL_FILES, check_model
 from discode.errors import InputError
 from tests.helpers import tiny_internvl, tiny_lvlms
 from tests.helpers.command_line import refused, run

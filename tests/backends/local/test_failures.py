@@ -14,12 +14,12 @@ import pytest
 import torch
 
 import discode
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import UNIT
 from discode.backends import read_all
-from discode.backends.local.backend import Local
+from discode.backends._local.backend import Local
 from discode.errors import InputError
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
 from tests.helpers.local_models import (
     LOCAL_MODEL_MARKS,
     largest_difference,
@@ -193,6 +193,6 @@ def test_a_model_that_cannot_run_is_no_traceback(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr("discode.backends.local.forward.Runner.run", fail)
+    monkeypatch.setattr("discode.backends._local.forward.Runner.run", fail)
     with pytest.raises(InputError, match=r"llava .*(memory|shapes differ$)"):
         discode.load(llava, device="cpu").score(noise_image(), "a dog")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import UNIT
 from discode.backends import read_all
-from discode.backends.local.backend import Local
-from discode.backends.local.gpu.fp8 import LARGEST, Fp8Linear, check_fp8, quantize_rows, use_fp8
-from discode.backends.local.random_weights import random_model
+from discode.backends._local.backend import Local
+from discode.backends._local.gpu.fp8 import LARGEST, Fp8Linear, check_fp8, quantize_rows, use_fp8
+from discode.backends._local.random_weights import random_model
 from discode.errors import InputError
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 
 pytestmark = [*LOCAL_MODEL_MARKS, pytest.mark.full]

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import FIVE, LETTERS, TEN, UNIT, Scale
 from discode.backends import read_all
-from discode.backends.local.backend import Local
-from discode.backends.local.generate import written_before_answer
+from discode.backends._local.backend import Local
+from discode.backends._local.generate import written_before_answer
 from discode.errors import InputError
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import FIVE, LETTERS, TEN, UNIT, Scale
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, count_generated, noise_images
 from tests.helpers.tiny_lvlms import make
 

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import UNIT
 from discode.backends import read_all
-from discode.backends.local import head
-from discode.backends.local.backend import Local
-from discode.backends.local.calibrate import packing_error
-from discode.backends.local.gpu import fused
-from discode.backends.local.gpu.fp8 import Fp8Linear, quantize_rows
-from discode.backends.local.packed import PackedBatch
-from discode.backends.local.packing import CaptionGrid, PackedLayout, find_places, stack_layouts
-from discode.backends.local.random_weights import random_model
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
+from discode.backends._local import head
+from discode.backends._local.backend import Local
+from discode.backends._local.calibrate import packing_error
+from discode.backends._local.gpu import fused
+from discode.backends._local.gpu.fp8 import Fp8Linear, quantize_rows
+from discode.backends._local.packed import PackedBatch
+from discode.backends._local.packing import CaptionGrid, PackedLayout, find_places, stack_layouts
+from discode.backends._local.random_weights import random_model
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 
 pytestmark = [

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import UNIT
 from discode.backends import read_all
-from discode.backends.local.backend import Local
-from discode.backends.local.load import LocalOptions, open_model
-from discode.pairs import Pair
-from discode.prompts import FLEUR
+from discode.backends._local.backend import Local
+from discode.backends._local.load import LocalOptions, open_model
 from discode.readings import Readings
-from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED, make
 

@@ -12,15 +12,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import UNIT
 from discode.backends import read_all
-from discode.backends.local import internvl
-from discode.backends.local.backend import Local
-from discode.backends.local.load import LocalOptions, open_model
-from discode.backends.local.vocabulary import Vocabulary
+from discode.backends._local import internvl
+from discode.backends._local.backend import Local
+from discode.backends._local.load import LocalOptions, open_model
+from discode.backends._local.vocabulary import Vocabulary
 from discode.errors import InputError
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
 from tests.helpers import tiny_internvl as tiny
 from tests.helpers.local_models import (
     LOCAL_MODEL_MARKS,
@@ -121,8 +121,8 @@ def test_its_code_is_never_run(tmp_path: Path) -> None:
 
 
 CACHED = """
-from discode.backends.local.check import check_model
-from discode.backends.local.load import LocalOptions, open_model
+from discode.backends._local.check import check_model
+from discode.backends._local.load import LocalOptions, open_model
 print(check_model("OpenGVLab/InternVL2_5-8B")["opened"])
 options = LocalOptions(device="cpu", dtype="bfloat16", device_map="auto")
 loaded = open_model("OpenGVLab/InternVL2_5-8B", options)

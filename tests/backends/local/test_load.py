@@ -21,17 +21,17 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import discode
-from discode.backends.local import hub, memory, packed
-from discode.backends.local.backend import Local
-from discode.backends.local.calibrate import calibrate
-from discode.backends.local.gpu.fused import use_attention
-from discode.backends.local.load import LocalOptions, _load_weights, folder_digest, open_model
-from discode.backends.local.packing import find_places
+from discode._prompts import FLEUR
+from discode._scales import UNIT
+from discode._scores import Scores
+from discode.backends._local import hub, memory, packed
+from discode.backends._local.backend import Local
+from discode.backends._local.calibrate import calibrate
+from discode.backends._local.gpu.fused import use_attention
+from discode.backends._local.load import LocalOptions, _load_weights, folder_digest, open_model
+from discode.backends._local.packing import find_places
 from discode.bulk import Totals, plan_run, score_to_folder
 from discode.errors import InputError, MissingExtraError, install_hint
-from discode.prompts import FLEUR
-from discode.scales import UNIT
-from discode.scores import Scores
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, run_python
 from tests.helpers.tiny_lvlms import make
 
@@ -149,7 +149,7 @@ def test_weights_that_cannot_be_loaded_are_tried_once(
         tried.append(name)
         return _load_weights(name, *rest)
 
-    monkeypatch.setattr("discode.backends.local.load._load_weights", load)
+    monkeypatch.setattr("discode.backends._local.load._load_weights", load)
     for _ in range(2):
         with pytest.raises(InputError, match="q_proj"):
             judge.score(noise_image(), "a dog")
@@ -176,7 +176,9 @@ def test_what_is_finished_or_stored_needs_no_weights(
     totals, scores = run()
     assert totals.rows == 2
     assert not totals.failed
-    monkeypatch.setattr("discode.backends.local.load._load_weights", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr(
+        "discode.backends._local.load._load_weights", lambda *_: pytest.fail("read")
+    )
     again, stored = run()
     assert again == totals
     assert stored.value == scores.value
@@ -222,7 +224,7 @@ def test_weights_are_loaded_once_for_all_threads(
         both.wait()  # until the second thread has begun
         return _load_weights(name, *more)
 
-    monkeypatch.setattr("discode.backends.local.load._load_weights", load)
+    monkeypatch.setattr("discode.backends._local.load._load_weights", load)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(lambda: backend.runner)
         second = threads.submit(lambda: both.set() or backend.runner)  # type: ignore[func-returns-value]
@@ -233,9 +235,9 @@ def test_weights_are_loaded_once_for_all_threads(
 def test_a_service_loads_its_model_before_it_is_asked(
     llava: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = pytest.importorskip("discode.serve.app", reason="it wants discode-eval[serve]")
+    service = pytest.importorskip("discode._serve.app", reason="it wants discode-eval[serve]")
     judge = discode.load(llava, device="cpu")
-    monkeypatch.setattr("discode.backends.local.load._load_weights", lambda *_: 1 / 0)
+    monkeypatch.setattr("discode.backends._local.load._load_weights", lambda *_: 1 / 0)
     with pytest.raises(InputError, match=re.escape(str(llava))):
         service.make_service(judge)
 
@@ -280,7 +282,9 @@ def test_a_model_that_does_not_fit_is_not_loaded(
     needed = memory.weight_bytes(memory.weight_files(llava), "float32")
     monkeypatch.setattr(memory, "free_bytes", lambda device: int(needed) - 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("discode.backends.local.load._load_weights", lambda *_: pytest.fail("loaded"))
+        patch.setattr(
+            "discode.backends._local.load._load_weights", lambda *_: pytest.fail("loaded")
+        )
         judge = discode.load(llava, device="cpu")
         with pytest.raises(InputError, match="float32") as caught:
             judge.score(noise_image(), "a dog")
@@ -394,8 +398,8 @@ hidden, folder = sys.argv[1:]
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *more: None if name == hidden else find(name, *more)
 sys.modules[hidden] = None
-from discode.backends.local.check import check_model
-from discode.backends.local.load import LocalOptions, open_model
+from discode.backends._local.check import check_model
+from discode.backends._local.load import LocalOptions, open_model
 from discode.errors import MissingExtraError
 options = LocalOptions(device="cpu")
 for opening in (lambda: open_model(folder, options), lambda: check_model(folder)):

@@ -12,9 +12,12 @@ import pytest
 import torch
 import transformers
 
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import UNIT
 from discode.backends import read_all
-from discode.backends.local.backend import Local
-from discode.backends.local.gpu.fused import (
+from discode.backends._local.backend import Local
+from discode.backends._local.gpu.fused import (
     find_rotary_modules,
     fuse_norms,
     fuse_residuals,
@@ -23,8 +26,8 @@ from discode.backends.local.gpu.fused import (
     split_attention,
     use_fused_rotation,
 )
-from discode.backends.local.packed import PackedBatch
-from discode.backends.local.packing import (
+from discode.backends._local.packed import PackedBatch
+from discode.backends._local.packing import (
     CaptionGrid,
     PackedLayout,
     find_places,
@@ -32,9 +35,6 @@ from discode.backends.local.packing import (
     stack_continuations,
     stack_layouts,
 )
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, largest_difference, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED, make
 

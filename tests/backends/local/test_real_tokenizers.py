@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from discode._pairs import Pair
+from discode._prompts import CAPTION_LAST, FLEUR
+from discode._scales import FIVE, LETTERS, SCALES, TEN, UNIT, get_scale
 from discode.errors import InputError
-from discode.pairs import Pair
-from discode.prompts import CAPTION_LAST, FLEUR
-from discode.scales import FIVE, LETTERS, SCALES, TEN, UNIT, get_scale
 
 pytest.importorskip("google.protobuf", reason="it reads the files of sentencepiece")
 
-from discode.backends.local.vocabulary import TokenizedPrompt, Vocabulary
+from discode.backends._local.vocabulary import TokenizedPrompt, Vocabulary
 from tests.helpers.real_tokenizers import FAMILIES, real_processor
 
 pytestmark = [pytest.mark.data, pytest.mark.slow, pytest.mark.full]

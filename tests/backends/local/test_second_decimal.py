@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import discode
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import FIVE, UNIT
 from discode.backends import read_all
-from discode.backends.local.backend import Local
-from discode.backends.local.load import LocalOptions, open_model
+from discode.backends._local.backend import Local
+from discode.backends._local.load import LocalOptions, open_model
 from discode.errors import InputError
 from discode.images import open_image
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import FIVE, UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, largest_difference, noise_images
 from tests.helpers.tiny_lvlms import UNPACKED, ask, make
 

@@ -12,12 +12,12 @@ from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import import_protobuf
 from transformers.tokenization_utils_base import generate_merges
 
-from discode.backends.local.spaces import (
+from discode.backends._local.spaces import (
     check_spaces,
     sentencepiece_adds_space,
     tokens_with_space,
 )
-from discode.backends.local.vocabulary import Vocabulary
+from discode.backends._local.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 PROMPT = (

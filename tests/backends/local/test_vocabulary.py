@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import discode
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import FIVE, UNIT
 from discode.backends import read_all
-from discode.backends.local.backend import Local
-from discode.backends.local.vocabulary import readings_from_logp
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import FIVE, UNIT
+from discode.backends._local.backend import Local
+from discode.backends._local.vocabulary import readings_from_logp
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, make
 

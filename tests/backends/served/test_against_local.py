@@ -17,12 +17,12 @@ pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
 
 import torch
 
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import UNIT
 from discode.backends import read_all
-from discode.backends.local.backend import Local
-from discode.backends.served.backend import Served
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
+from discode.backends._local.backend import Local
+from discode.backends._served.backend import Served
 from tests.helpers.chat_servers import Body, Handler, Server, serving
 from tests.helpers.local_models import LOCAL_MODEL_MARKS
 from tests.helpers.tiny_lvlms import ask, make

@@ -15,15 +15,15 @@ import pytest
 from PIL import Image
 
 import discode
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import FIVE, LETTERS, UNIT, get_scale
 from discode.backends import read_all
-from discode.backends.served.backend import Served
-from discode.backends.served.estimate import data_url
+from discode.backends._served.backend import Served
+from discode.backends._served.estimate import data_url
 from discode.errors import InputError
 from discode.images import image_digest
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.readings.store import ReadingStore
-from discode.scales import FIVE, LETTERS, UNIT, get_scale
+from discode.readings._store import ReadingStore
 from tests.helpers.chat_servers import (
     KEY,
     Body,
@@ -375,7 +375,7 @@ def test_what_came_is_kept(
             yield block
 
     monkeypatch.setattr(backend, "read", dying)
-    monkeypatch.setattr("discode.backends.served.backend.KEPT_AFTER", 600.0)
+    monkeypatch.setattr("discode.backends._served.backend.KEPT_AFTER", 600.0)
     judge = discode.load(backend, store=tmp_path / "run.db")
     with pytest.raises(KeyboardInterrupt):
         judge.score_pairs(pairs_of(image, 200))

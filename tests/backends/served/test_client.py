@@ -16,14 +16,14 @@ import httpx
 import pytest
 
 import discode
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import UNIT
 from discode.backends import read_all
-from discode.backends.served.backend import Served
-from discode.backends.served.client import ChatClient, _retry_after
-from discode.backends.served.transport import Connections
+from discode.backends._served.backend import Served
+from discode.backends._served.client import ChatClient, _retry_after
+from discode.backends._served.transport import Connections
 from discode.errors import BackendError, InputError
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
 from tests.helpers.chat_servers import (
     KEY,
     Body,
@@ -284,7 +284,7 @@ def test_a_dead_address_fails_at_once(image: Path) -> None:
 def test_a_server_that_was_there_is_waited_for_and_that_is_said(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("discode.backends.served.client._SILENT_WAIT", 0.0)
+    monkeypatch.setattr("discode.backends._served.client._SILENT_WAIT", 0.0)
     chat = ChatClient(server.url, "tiny", pause=0.001)
     chat([{"role": "user", "content": "first"}], max_tokens=1)
     real, lost = chat._connections.post, iter([True] * 5 + [False])

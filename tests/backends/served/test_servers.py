@@ -17,14 +17,14 @@ import pytest
 from PIL import Image
 
 import discode
+from discode._pairs import Pair
+from discode._prompts import FLEUR
+from discode._scales import FIVE, UNIT
 from discode.backends import read_all
-from discode.backends.served.schedule import WORTH_SHARING
-from discode.backends.served.transport import Connections
+from discode.backends._served.schedule import WORTH_SHARING
+from discode.backends._served.transport import Connections
 from discode.errors import InputError
-from discode.pairs import Pair
-from discode.prompts import FLEUR
 from discode.readings import Readings
-from discode.scales import FIVE, UNIT
 from tests.helpers.chat_servers import (
     Body,
     Server,
@@ -219,7 +219,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[str]]:
         raise httpx.ReadTimeout("too slow")
 
     monkeypatch.setattr(Connections, "post", post)
-    monkeypatch.setattr("discode.backends.served.backend.REST", math.inf)
+    monkeypatch.setattr("discode.backends._served.backend.REST", math.inf)
     return paths
 
 

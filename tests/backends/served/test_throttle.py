@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from discode.backends.served import throttle as throttles
-from discode.backends.served.throttle import RequestThrottle
+from discode.backends._served import throttle as throttles
+from discode.backends._served.throttle import RequestThrottle
 from discode.errors import StoppedError
 
 

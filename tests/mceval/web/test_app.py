@@ -18,14 +18,14 @@ import pytest
 from sqlalchemy import func, select
 
 from discode.benchmarks import load_benchmark
-from mceval.checks import Checks
+from mceval._checks import Checks
+from mceval._guide import COMPARED_EXAMPLES
+from mceval._report import domain_rows, flag_rows
+from mceval._tables import Answer, Image, Person, Slot, Void
 from mceval.database import Database, settings_of
 from mceval.export import export_dataset
-from mceval.guide import COMPARED_EXAMPLES
 from mceval.people import guide_of, invite
-from mceval.report import domain_rows, flag_rows
 from mceval.rules import Rules
-from mceval.tables import Answer, Image, Person, Slot, Void
 from tests.helpers.annotating import (
     Worker,
     fields,
@@ -110,7 +110,7 @@ def test_a_campaign_of_eight_people(db: Database, tmp_path: Path) -> None:
 def serve(database: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
     # These people answer sooner than anybody can look.
     code = "from mceval.queue import leases; leases.UNSEEN_SECONDS = 0; "
-    code += "from discode.cli import main; main()"
+    code += "from discode._cli import main; main()"
     running = subprocess.Popen(
         [sys.executable, "-c", code, "mceval", "annotate", database, "--port", "0", *arguments],
         stderr=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"},

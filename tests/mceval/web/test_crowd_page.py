@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from discode.images import demo_path
-from mceval.crowd import CrowdTask
-from mceval.web.crowd_page import CrowdPages
+from mceval._crowd import CrowdTask
+from mceval._web.crowd_page import CrowdPages
 from tests.helpers.chromium import chromium, ready
 from tests.helpers.servers import PATIENCE
 

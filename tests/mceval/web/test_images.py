@@ -14,12 +14,12 @@ from PIL import Image as Pillow
 from sqlalchemy import select
 
 from discode.images import open_image
-from mceval.copies import copies_folder
+from mceval._copies import copies_folder
+from mceval._intake import DomainSource, add_gold, add_images, difference_hash
+from mceval._tables import Image
+from mceval._web.images import CampaignImages
 from mceval.database import Database
-from mceval.intake import DomainSource, add_gold, add_images, difference_hash
 from mceval.rules import Rules
-from mceval.tables import Image
-from mceval.web.images import CampaignImages
 from tests.helpers.campaigns import at_once, scalars
 
 
@@ -63,7 +63,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(len(data))
         return open_image(data)
 
-    monkeypatch.setattr("mceval.shown.open_image", decode)
+    monkeypatch.setattr("mceval._shown.open_image", decode)
     return found
 
 

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from mceval._tables import Answer, Candidate, Pass, Person, Void
 from mceval.database import Database
 from mceval.people import invite
-from mceval.tables import Answer, Candidate, Pass, Person, Void
 from tests.helpers.annotating import EVIL, images_in, make_campaign, running
 from tests.helpers.campaigns import scalar, scalars
 from tests.helpers.chromium import Tabs, chromium, ready, wait_until

@@ -16,10 +16,10 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from discode.http.guard import LOOPBACK
+from discode._http.guard import LOOPBACK
+from mceval._tables import Answer
 from mceval.database import Database
 from mceval.people import invite
-from mceval.tables import Answer
 from tests.helpers.annotating import fields, images_in, kind, make_campaign, running
 from tests.helpers.campaigns import scalar
 from tests.helpers.ports import closed_port

@@ -14,10 +14,10 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
+from mceval._tables import Answer, Image, Login
+from mceval._web import forms
 from mceval.database import Database
 from mceval.people import Invitation, invite
-from mceval.tables import Answer, Image, Login
-from mceval.web import forms
 from tests.helpers.annotating import (
     EVIL,
     Worker,

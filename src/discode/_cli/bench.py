@@ -1,0 +1,551 @@
+"""discode bench: benchmarks with human judgments."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from discode._cli import output
+from discode._cli.dry_run import check_served, print_estimate
+from discode._cli.explain import MethodName, StoreFile, Threshold
+from discode._cli.lists import print_list, print_one
+from discode._cli.model_options import Model, with_model_options
+from discode._cli.output import echo, stdout, store_beside, table_of
+from discode._cli.score import DryRun, PromptName, ScaleName
+from discode._files import replacing
+from discode._judge import load
+from discode.backends import kind_of
+from discode.bench._agreement import AgreementProtocol
+from discode.bench._layout import TABLE_FORMATS, CellTable, write_table
+from discode.bench._localise import measure_localisation
+from discode.bench._published import PAPER_TABLES, published_cells
+from discode.bench._run import label_metrics, pairs_to_judge, run_metrics
+from discode.bench._runlog import RunLog
+from discode.bench._tables import (
+    RATING_MEASURES,
+    check_measures,
+    plot_runs,
+    published_table,
+    render_table,
+)
+from discode.benchmarks import (
+    BENCHMARKS,
+    LIMIT,
+    Benchmark,
+    find_benchmark,
+    find_folder,
+    load_benchmark,
+)
+from discode.benchmarks._check import check_data, unknown_versions
+from discode.benchmarks._composite import join_composite
+from discode.bulk._counting import RowCount
+from discode.decoders import METHODS, options_of
+from discode.errors import InputError, StoppedError, count_of, lookup
+from discode.explain import THRESHOLD
+from discode.explain._effects import pairs_to_explain
+from discode.metrics import METRICS, MetricFactory
+from discode.metrics._registry import asks_judge, find_metric
+
+_NAMES = "Name and options as discode bench list has them."
+Data = Annotated[Path, typer.Option(help="The benchmark's folder, or a folder of such folders.")]
+RunOutput = Annotated[
+    str | None,  # a Path would forget the slash that makes runs/ a folder
+    typer.Option(
+        "--output", "-o", metavar="PATH",
+        help="Keep the run in this file, or in a folder as BENCHMARK.json; a second run adds to "
+        "it, or resumes.",
+    ),
+]  # fmt: skip
+Runs = Annotated[
+    list[Path], typer.Argument(help="What discode bench run -o wrote; a folder is all of it.")
+]
+Form = Annotated[str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")]
+BENCHMARK_SPEC = "NAME[:KEY=VALUE,...]"
+BenchmarkName = Annotated[
+    str, typer.Option("--benchmark", "-b", metavar=BENCHMARK_SPEC, help=_NAMES)
+]
+Resamples = Annotated[int, typer.Option(help="Resamples of the intervals' bootstrap.")]
+Seed = Annotated[int, typer.Option(help="Random seed of the bootstrap.")]
+Measures = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--measure",
+        help=f"Measure of ratings: {', '.join(RATING_MEASURES)}; repeat. Default: tau_b and tau_c.",
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Use a fixed subset of N images per benchmark, of those present."
+    ),
+]
+
+app = typer.Typer(help="Benchmarks with human judgments.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(
+    name: Annotated[str | None, typer.Argument(help="Benchmark to describe; default: all.")] = None,
+) -> None:
+    """List the benchmarks, or describe one: its options, its files and where to get them."""
+    if name is None:
+        more = "discode bench list NAME prints options, files and where to get them"
+        about = {name: row.about for name, row in BENCHMARKS.discover().items()}
+        print_list("benchmark", about, more)
+        return
+    row = lookup(BENCHMARKS, name, "benchmark")
+    optional = f"; optional {', '.join(row.optional)}" if row.optional else ""
+    lines = [
+        f"{row.title}: {row.about}",
+        f"files: {'; or '.join(' and '.join(form) for form in row.forms)}{optional}",
+        f"source: {row.source}",
+        f"licence: {row.licence}",
+        f"cite: {row.citation}",
+    ]
+    if row.folders:
+        lines.append(f"folder: --data, or in it {' or '.join(row.folders)}")
+        places = ", ".join(place or "the folder itself" for place in row.image_folders)
+        lines.append(f"images: in {places}")
+    print_one(name, [*lines, *(["", row.help] if row.help else [])], (*row.options, LIMIT))
+
+
+@app.command()
+def check(
+    data: Annotated[Path, typer.Option(help="A benchmark's folder, or a folder of such folders.")],
+) -> None:
+    """Show which benchmarks are present and complete; exit with 1 if a file is damaged."""
+    rows = check_data(data)
+    table = table_of("benchmark", "file", "state", "detail")
+    for row in rows:
+        table.add_row(*map(escape, (row.benchmark, row.file, row.state, row.detail)))
+    stdout.print(table)
+    if any(row.state == "damaged" for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def metrics(
+    name: Annotated[str | None, typer.Argument(help="Metric to describe; default: all.")] = None,
+) -> None:
+    """List the metrics of discode bench run, or describe one with its options."""
+    if name is None:
+        about = {name: row.about for name, row in METRICS.discover().items()}
+        about["scorefile:PATH"] = "any metric's scores, from a file; NAME=scorefile:PATH"
+        more = "discode bench metrics NAME prints what a metric needs, and its options"
+        print_list("metric", about, more)
+        return
+    row = lookup(METRICS, name, "metric")
+    judge = METHODS.get(name.removeprefix("ref-"))
+    options = row.options if judge is None else options_of(judge.make)
+    print_one(name, [f"{name}: {row.about}", f"needs: {', '.join(sorted(row.needs))}"], options)
+
+
+@app.command()
+def pairs(
+    benchmark: BenchmarkName,
+    data: Data,
+    references: Annotated[
+        bool, typer.Option("--references/--no-references", help="Print the references, too.")
+    ] = True,
+) -> None:
+    """Print a benchmark's pairs as JSON lines, to be scored elsewhere.
+
+    discode score takes them as --input, and shows the model whatever references they have.
+    """
+    for pair in load_benchmark(benchmark, data).pairs:
+        row: dict[str, Any] = {"id": pair.id, "image": str(pair.image), "caption": pair.caption}
+        if references:
+            row["references"] = list(pair.references)
+        echo(json.dumps(row, ensure_ascii=False))
+
+
+@app.command()
+@with_model_options
+def run(
+    benchmark: Annotated[
+        list[str],
+        typer.Option("--benchmark", "-b", metavar=BENCHMARK_SPEC, help=f"Repeat. {_NAMES}"),
+    ],
+    data: Data,
+    metric: Annotated[
+        list[str],
+        typer.Option(
+            "--metric", "-m", metavar="[LABEL=]NAME[:KEY=VALUE,...]",
+            help="Repeat; discode bench metrics lists them.",
+        ),
+    ],
+    output_: RunOutput = None,
+    limit: Limit = None,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Leave out benchmarks that --data lacks.")
+    ] = False,
+    ties: Annotated[str, typer.Option(help="Ties of preferences: wrong or half.")] = "wrong",
+    tau_m: Annotated[
+        str,
+        typer.Option(
+            help="m in τ_c: people, the number of their distinct scores, or scipy, the metric's "
+            "if it has fewer."
+        ),
+    ] = "people",
+    measures: Measures = None,
+    resamples: Resamples = 1000,
+    seed: Seed = 0,
+    model: Model = None,
+    prompt: PromptName = None,
+    scale: ScaleName = None,
+    store: Annotated[
+        Path | None, typer.Option(help="The judge's readings; default: with --output.")
+    ] = None,
+    dry_run: DryRun = False,
+    signature: output.FullSignatures = False,
+    *,
+    options: dict[str, Any],
+) -> None:  # fmt: skip
+    """Score benchmarks with metrics, and print them beside the paper's numbers."""
+    protocol = AgreementProtocol(ties, resamples, seed, tau_m=tau_m)
+    if measures:
+        check_measures(measures)
+    labels = label_metrics(metric)
+    _check_metrics(labels.values(), model, options)
+    if dry_run:
+        check_served(model)
+    out, is_folder = _output(output_, several=len(set(benchmark)) > 1)
+    specs = list(dict.fromkeys(benchmark))
+    loaded = _load(specs if limit is None else limited(specs, limit), data, skip_missing)
+    paths = [out and (out / f"{each.name}.json" if is_folder else out) for each in loaded]
+    logs = [
+        _read_log(each, path, protocol) if path and path.exists() else None
+        for each, path in zip(loaded, paths, strict=True)
+    ]
+    for each in loaded:
+        for text in (*each.notes, *unknown_versions(each)):
+            output.note(f"{each.name}: {text}" if len(loaded) > 1 else text, "dim")
+    factory = MetricFactory(model, options, prompt, scale)
+    if dry_run:
+        pairs = [pair for each in loaded for pair in pairs_to_judge(each, labels)]
+        if not pairs:
+            raise InputError("--dry-run: no pair of these metrics and benchmarks asks the model")
+        print_estimate(factory.open_judge(), [pairs], store or (out and store_beside(out)))
+        return
+    if out is not None and is_folder:
+        output.make_folder(out)
+    factory = replace(factory, store=store, default_store=out and store_beside(out))
+    planned = list(zip(loaded, paths, logs, strict=True))
+    _run_all(planned, labels, factory, protocol, measures or (), full=signature)
+
+
+def limited(specs: Sequence[str], limit: int | None) -> list[str]:
+    """Return benchmarks with ``--limit`` among their options, if it is given.
+
+    >>> limited(["mceval", "foil:references=1"], 40)
+    ['mceval:limit=40', 'foil:references=1,limit=40']
+    """
+    if limit is None:
+        return list(specs)
+    return [f"{spec}{',' if ':' in spec else ':'}{LIMIT.name}={limit}" for spec in specs]
+
+
+def _run_all(
+    planned: Sequence[tuple[Benchmark, Path | None, RunLog | None]],
+    labels: Mapping[str, str],
+    factory: MetricFactory,
+    protocol: AgreementProtocol,
+    measures: Sequence[str],
+    *,
+    full: bool,
+) -> None:
+    """Run benchmarks, each with the path of its log and the log of an earlier run; report."""
+    logs: dict[str, RunLog] = {}
+    problems: dict[tuple[str, str], list[str]] = {}
+    stopped = ""
+    for each, path, log in planned:
+        try:
+            reasons = _run(each, labels, factory, protocol, log, path, logs)
+        except StoppedError as error:
+            where = output.where_kept(factory.judge.store)
+            stopped = f"stopped at {each.name}: {error.reason}; {where}"
+            break
+        for problem in reasons.items():
+            problems.setdefault(problem, []).append(each.name)
+    _report(logs, problems, stopped, labels, measures, full=full)
+
+
+def _check_metrics(specs: Collection[str], model: str | None, options: Mapping[str, Any]) -> None:
+    """Raise, before anything is read, for an unknown metric or an option that nothing takes."""
+    others = [spec for spec in specs if not asks_judge(spec)]
+    for spec in others:
+        if not spec.startswith("scorefile:"):
+            find_metric(spec)
+    if len(others) < len(specs):
+        kind_of(model or "embedded")[0].check(options)
+    elif unused := sorted({*options, *(["model"] if model else [])} - {"device"}):
+        raise InputError(f"{unused[0]} is for the judge, and none of these metrics asks it")
+
+
+def _output(typed: str | None, *, several: bool) -> tuple[Path | None, bool]:
+    if typed is None:
+        return None, False
+    if several or output.is_folder(typed):
+        return output.output_folder(typed), True
+    output.check_writable(Path(typed))
+    return Path(typed), False
+
+
+def _load(specs: list[str], data: Path, skip_missing: bool) -> list[Benchmark]:
+    """Load benchmarks; raise, or name them and go on, where some are not in ``data``."""
+    chosen = [find_benchmark(spec) for spec in specs]
+    names = [row.name for row, _ in chosen]
+    if len({*names}) < len(names):
+        repeated = max(names, key=names.count)
+        raise InputError(f"-b {repeated} is given twice; run it once with each of its options")
+    loaded: list[Benchmark] = []
+    missing: dict[str, str] = {}
+    for row, options in chosen:
+        folder = find_folder(row, data)
+        try:
+            loaded.append(row.read(folder, options))
+        except InputError as error:
+            try:
+                row.find_files(folder)
+            except InputError:
+                missing[row.name] = str(error)
+            else:
+                raise  # all files are there, and one is damaged
+    if missing and not skip_missing:
+        hint = f"missing: {', '.join(missing)} (--skip-missing leaves them out). "
+        raise InputError((hint if len(names) > 1 else "") + ". ".join(missing.values()))
+    if not loaded:
+        raise InputError(f"none of {', '.join(names)} is in {data}; discode bench check says more")
+    for reason in missing.values():
+        output.note(f"skipped: {reason}", "yellow")
+    return loaded
+
+
+def _read_log(benchmark: Benchmark, path: Path, protocol: AgreementProtocol) -> RunLog:
+    """Return the log that is kept of a run; raise where it is of another run."""
+    log = RunLog.load(path)
+    if not log.same_questions(RunLog.begin(benchmark, protocol, {})):
+        raise InputError(
+            f"{path} is a run of {log.benchmark} with other data or options; give another file"
+        )
+    return log
+
+
+def _run(
+    benchmark: Benchmark,
+    labels: Mapping[str, str],
+    factory: MetricFactory,
+    protocol: AgreementProtocol,
+    earlier: RunLog | None,
+    path: Path | None,
+    logs: dict[str, RunLog],
+) -> dict[str, str]:
+    """Run a benchmark, keep its log after each metric, and return why metrics could not be run."""
+
+    def save(log: RunLog) -> None:
+        logs[log.benchmark] = log
+        if path is not None and log.results:
+            log.save(path)
+
+    with output.progress() as bar:
+        log, problems = run_metrics(
+            benchmark, labels, factory, protocol, earlier=earlier, save=save,
+            progress=output.labelled_progress(bar),
+        )  # fmt: skip
+    save(log)
+    return {label: str(error) for label, error in problems.items()}
+
+
+def _report(
+    logs: Mapping[str, RunLog],
+    problems: Mapping[tuple[str, str], Sequence[str]],
+    stopped: str,
+    labels: Mapping[str, str],
+    measures: Sequence[str],
+    *,
+    full: bool,
+) -> None:
+    """Print the table and what failed; exit with 2 without any result, with 1 if some failed."""
+    wanted: dict[str, RunLog] = {}
+    for name, log in logs.items():
+        results = {label: log.results[label] for label in labels if label in log.results}
+        if results:
+            wanted[name] = replace(log, results=results)
+    if wanted:
+        echo(render_table(wanted, intervals=True, measures=measures))
+    some_failed = bool(problems)
+    for name, log in wanted.items():
+        for label, result in log.results.items():
+            failures = result.failures
+            some_failed |= bool(failures)
+            failed = f", {len(failures)} pairs failed" if failures else ""
+            if lacking := len(result.errors) - len(failures):
+                failed += f", {lacking} pairs without references left out"
+            rate = result.measures["ties"].value
+            ties = "no scores" if math.isnan(rate) else f"{100 * rate:.1f} % ties"
+            prefix = f"{name}: " if len(logs) > 1 else ""
+            output.note(f"{prefix}{label}: {ties}{failed}, {result.seconds:.1f} s")
+            output.note(str(result.signature) if full else result.signature.short, "dim")
+            for reason in [*failures.values()][:1]:
+                output.note(f"  such as: {reason}", "red")
+    alike: dict[tuple[str, str], list[str]] = {}  # what keeps one metric from running may keep all
+    for (label, why), names in problems.items():
+        where = "" if len(names) == len(logs) else f"{', '.join(names)}: "
+        alike.setdefault((where, why), []).append(label)
+    for (where, why), those in alike.items():
+        output.note(f"{where}{', '.join(those)}: {why}", "red")
+    if stopped:
+        output.note(stopped, "red")
+        raise typer.Exit(1)
+    if not wanted:
+        raise typer.Exit(2)
+    if some_failed:
+        raise typer.Exit(1)
+
+
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """Return the files of logs, each once; a folder stands for the logs in it."""
+    files: list[Path] = []
+    for path in paths:
+        logs = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not logs:
+            raise InputError(f"no runs in {path}; discode bench run ... -o {path}/ makes some")
+        files += [file for file in logs if file not in files]
+    return files
+
+
+def read_runs(paths: Sequence[Path]) -> dict[str, RunLog]:
+    """Read logs by name, in the order of :func:`find_runs`."""
+    files = find_runs(paths)
+    stems = [path.stem for path in files]
+    return {
+        path.stem if stems.count(path.stem) == 1 else str(path): RunLog.load(path) for path in files
+    }
+
+
+@app.command("explain")
+@with_model_options
+def explain_(
+    benchmark: BenchmarkName,
+    data: Data,
+    limit: Limit = None,
+    threshold: Threshold = THRESHOLD,
+    resamples: Resamples = 1000,
+    seed: Seed = 0,
+    form: Form = "text",
+    model: Model = None,
+    method: MethodName = "discode",
+    prompt: PromptName = None,
+    scale: ScaleName = None,
+    store: StoreFile = None,
+    dry_run: DryRun = False,
+    signature: output.FullSignatures = False,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Measure on foil how often discode explain blames the wrong word, and right ones."""
+    lookup(TABLE_FORMATS, form, "format")
+    protocol = AgreementProtocol(resamples=resamples, seed=seed)
+    if dry_run:
+        check_served(model)
+    loaded = load_benchmark(limited([benchmark], limit)[0], data)
+    for text in loaded.notes:
+        output.note(text, "dim")
+    kept = None if dry_run else store
+    judge = load(model, method=method, prompt=prompt, scale=scale, store=kept, **options)
+    asked = pairs_to_explain(loaded.bare_pairs()[0])
+    if dry_run:
+        print_estimate(judge, [asked], store)
+        return
+    with output.row_progress(RowCount(len(asked))) as progress:
+        found = measure_localisation(judge, loaded, protocol, threshold, progress)
+    rows = [
+        ("wrong word blamed first", found.first.times(100), 100 * found.chance, str(found.wrong)),
+        ("wrong word marked", found.marked.times(100), None, str(found.wrong)),
+        ("right captions with a marked word", found.suspected.times(100), None, str(found.right)),
+    ]
+    echo(write_table(CellTable(("", "%", "chance", "captions"), rows, digits=1), form))
+    output.note(f"intervals of 95 % by {resamples} resamples of images, seed {seed}")
+    output.note(str(found.signature) if signature else found.signature.short, "dim")
+    for name, reason in [*found.errors.items()][:1]:
+        left_out = count_of(len(found.errors), "caption")
+        output.note(f"{left_out} left out, such as {name}: {reason}", "red")
+        raise typer.Exit(1)
+
+
+@app.command("table")
+def table_(
+    runs: Runs,
+    form: Form = "text",
+    intervals: Annotated[bool, typer.Option("--intervals", help="With 95 % intervals.")] = False,
+    measures: Measures = None,
+) -> None:
+    """Print runs in the paper's layout, its numbers and the difference beside ours.
+
+    LaTeX has the best of each column in bold, and a mark where a metric is worse than it.
+    """
+    text = render_table(read_runs(runs), form, intervals=intervals, measures=measures or ())
+    echo(text)
+
+
+@app.command()
+def published(
+    table: Annotated[
+        str | None, typer.Argument(help="Its label in the paper's source; none: list them.")
+    ] = None,
+    form: Form = "text",
+) -> None:
+    """Print a table of the paper, or list them."""
+    if table is not None:
+        echo(write_table(published_table(table), form))
+        return
+    listed = table_of("table", "what it has", "numbers")
+    for name, about in PAPER_TABLES.items():
+        listed.add_row(name, escape(about), str(len(published_cells(name))))
+    stdout.print(listed)
+
+
+@app.command("join-composite")
+def join_composite_(
+    rows: Annotated[Path, typer.Argument(help="FLEUR's annotations/composite.json.")],
+    references: Annotated[Path, typer.Argument(help="VisCE2's result.parquet.")],
+    typed: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="File, or a folder for composite.json."
+        ),
+    ],
+) -> None:
+    """Make Composite's file from its public sources; see discode bench list composite."""
+    out = output.output_file(typed, "composite.json")
+    text = join_composite(rows, references)
+    with replacing(out) as temp:
+        temp.write_text(text, encoding="utf-8")
+    known = BENCHMARKS["composite"].files["composite.json"].sha256
+    same = hashlib.sha256(text.encode()).hexdigest() == known
+    verdict = "the version" if same else "not the version"
+    output.note(f"written to {out}: {verdict} that reproduces the published numbers")
+
+
+@app.command()
+def plot(
+    runs: Runs,
+    typed: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help=".png, .svg or .pdf, or a folder for plot.png."
+        ),
+    ],
+) -> None:
+    """Plot runs: one panel per benchmark, one line per metric, with intervals."""
+    out = output.output_file(typed, "plot.png")
+    plot_runs(read_runs(runs), out)
+    output.note(f"written to {out}", "dim")

@@ -1,0 +1,98 @@
+"""--dry-run of discode score and bench run: what a server would be sent, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from discode._cli import output
+from discode._judge import Judge
+from discode._pairs import Pair, share_images
+from discode._sentences import sentence_pairs
+from discode.backends import KINDS, kind_of
+from discode.errors import DiscodeError, InputError, count_of
+from discode.images import image_digest
+from discode.readings._store import PairKey, ReadingStore
+
+if TYPE_CHECKING:
+    from discode.backends._served.backend import Served
+
+
+NOT_SERVED = "--dry-run is for models behind an address (openai:NAME, endpoint:NAME)"
+
+
+def check_served(model: str | None) -> None:
+    """Raise, before a model is opened, where it is not behind an address."""
+    if kind_of(model or "embedded")[0] not in (KINDS["openai"], KINDS["endpoint"]):
+        raise InputError(NOT_SERVED)
+
+
+def print_estimate(
+    judge: Judge,
+    chunks: Iterable[Sequence[Pair | None]],
+    store: Path | None,
+    *,
+    may_be_empty: bool = False,
+) -> None:
+    """Print what scoring would send and cost; nothing is sent, and nothing is written.
+
+    Pairs come a chunk at a time, so that any number of them fits; None is a row without one.
+    """
+    from discode.backends._served.backend import Served
+    from discode.backends._served.estimate import Estimate
+
+    backend, prompt, on = judge.backend, judge.prompt, judge.scale
+    if not isinstance(backend, Served):
+        raise InputError(NOT_SERVED)
+    in_store: set[PairKey] = set()
+    if store is not None and store.exists():
+        with ReadingStore(store, create=False) as readings:
+            # Which revision the server has would take a request to find out: any counts.
+            for ask, _ in readings.run_keys():
+                same_prompt = ask.prompt in (prompt.free, prompt.with_references)
+                if ask.identity.model in backend.models and ask.scale == on and same_prompt:
+                    for items, _ in readings.batches(ask):
+                        in_store.update(items)
+    estimate, total, known = Estimate(0, 0, 0, 0, 0), 0, 0
+    for chunk in map(list, chunks):
+        if judge.by == "sentence":
+            chunk = [each for pair in chunk for each in (sentence_pairs(pair) if pair else [None])]
+        asked = share_images([pair for pair in chunk if pair is not None])
+        pairs = [pair for pair in asked if not pair.problem]
+        new = [pair for pair in pairs if not (in_store and _item(pair) in in_store)]
+        estimate += backend.estimate(new, prompt, on)
+        estimate += Estimate(0, 0, 0, 0, 0, len(chunk) - len(pairs))
+        total, known = total + len(chunk), known + len(pairs) - len(new)
+    if not (total or may_be_empty):
+        raise InputError("the input holds no pairs")
+    requests, images = count_of(estimate.requests, "request"), count_of(estimate.images, "image")
+    lines = [
+        f"{requests} to {backend.hosts}; before them {_first(backend)}",
+        f"{images}, {estimate.bytes / 1e6:.1f} MB to send; less to a server that keeps images",
+        f"about {estimate.read:,} tokens to read and {estimate.written:,} to write (images by "
+        "OpenAI's rule; other models count otherwise)",
+    ]
+    if known:
+        lines.append(f"{known} of {total} pairs are in {store}")
+    if estimate.unusable:
+        lines.append(f"{count_of(estimate.unusable, 'pair')} cannot be sent and would be NaN")
+    cost = estimate.cost(backend.prices)
+    lines.append("cost: give -M prices=READ,WRITTEN" if cost is None else f"cost: about {cost:.4g}")
+    for line in [*lines, "nothing was sent"]:
+        output.stdout.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _first(backend: Served) -> str:
+    """Return what is sent to find out what a server can do."""
+    openai = backend.models[0].startswith("openai:")
+    more = 3 * (not openai) + 2 * (backend.options.read != "generate")  # images, begun answers
+    trial = "one without an image" + (f" (and up to {more} more)" if more else "")
+    return f"{'' if openai else 'one to /tokenize and '}{trial}, to find out what it can do"
+
+
+def _item(pair: Pair) -> PairKey | None:
+    try:
+        return PairKey(image_digest(pair.image), pair.caption, pair.references)
+    except DiscodeError:
+        return None

@@ -1,0 +1,218 @@
+"""discode explain: which words of captions are wrong."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from discode._cli import output
+from discode._cli.dry_run import check_served, print_estimate
+from discode._cli.model_options import PANEL, Model, with_model_options
+from discode._cli.score import (
+    Annotations,
+    AsJson,
+    BatchSize,
+    Captions,
+    DryRun,
+    ImageArgument,
+    Images,
+    PromptName,
+    References,
+    Rows,
+    ScaleName,
+    Source,
+    check_input,
+    read_input,
+)
+from discode._columns import PairColumns, image_name
+from discode._judge import Judge, load
+from discode._pairs import Pair, PairParser
+from discode.bulk import Totals
+from discode.bulk._chunks import CHUNK_ROWS
+from discode.bulk._inputs import is_score_file
+from discode.bulk._judging import EXAMPLES
+from discode.errors import InputError, count_of
+from discode.explain import MAX_SPANS, THRESHOLD, Explanation, Span
+from discode.explain._effects import NOT_READ, pairs_to_explain
+from discode.images import open_image
+from discode.metrics._scorefile import read_scores
+
+LOWEST = 10
+"""Rows of a file that are explained by default."""
+Failures = list[tuple[str, str]]
+"""Ids and reasons."""
+ScoredPair = tuple[float, str | None, Pair]
+"""A score, what the input calls the image, and the pair."""
+Top = Annotated[
+    int | None,
+    typer.Option(
+        min=1, rich_help_panel="Input",
+        help=f"Explain the N rows of --input with the lowest scores; default: {LOWEST}.",
+    ),
+]  # fmt: skip
+Threshold = Annotated[
+    float, typer.Option(help="Marks words that lack this share of the caption's score.")
+]
+MethodName = Annotated[
+    str, typer.Option("--method", "-m", rich_help_panel=PANEL, help="Method, or preset FILE.json.")
+]
+StoreFile = Annotated[Path | None, typer.Option(help="Readings to keep and to resume from.")]
+
+
+@with_model_options
+def explain(
+    image: ImageArgument = None,
+    captions: Captions = None,
+    source: Source = None,
+    images: Images = None,
+    annotations: Annotations = None,
+    top: Top = None,
+    reference: References = None,
+    threshold: Threshold = THRESHOLD,
+    model: Model = None,
+    method: MethodName = "discode",
+    scale: ScaleName = None,
+    prompt: PromptName = None,
+    batch_size: BatchSize = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    signature: output.FullSignatures = False,
+    store: StoreFile = None,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Show which words of captions are wrong: what each adds to the score of its caption.
+
+    A word is replaced by one that says nothing (something, someone), or left out; what the score
+    loses is the word's effect. A caption costs one reading, and one for each of its words, of which
+    the first 40 are looked at.
+
+    Of a file, the rows with the lowest scores are explained. A file that discode score wrote has
+    the scores; the rows of another file are scored first.
+    """
+    if dry_run:
+        check_served(model)
+    check_input(image, captions, reference, source, images, annotations)
+    if top is not None and not source:
+        raise InputError("--top requires --input FILE")
+    rows = read_input(image, captions, reference, source, images, annotations)
+    has_scores = bool(rows.files) and is_score_file(rows.files[0])
+    if dry_run and source and not has_scores:
+        raise InputError("--dry-run requires scores here; give --input the output of discode score")
+    lowest: list[ScoredPair]
+    failed: Failures = []
+    if not source:
+        (chunk,) = rows.read(CHUNK_ROWS)
+        lowest = [
+            (math.nan, name, pair)
+            for name, pair in zip(chunk.images, chunk.pairs, strict=True)
+            if pair
+        ]
+        open_image(lowest[0][2].image)  # a missing or broken image is the same for all captions
+    elif has_scores:
+        scored = _read_scored(rows.files, PairParser(images, annotations), failed)
+        lowest = heapq.nsmallest(top or LOWEST, scored, itemgetter(0))
+    else:
+        next(
+            rows.read(CHUNK_ROWS), None
+        )  # a file that is not a table is found before a model is opened
+    judge = load(
+        model, method=method, prompt=prompt, scale=scale, batch_size=batch_size,
+        store=None if dry_run else store, **options,
+    )  # fmt: skip
+    if source and not has_scores:
+        lowest = heapq.nsmallest(top or LOWEST, _score(judge, rows, failed), itemgetter(0))
+    pairs = [pair for _, _, pair in lowest]
+    if not pairs and not failed:
+        raise InputError("the input holds no pairs")
+    if dry_run:
+        print_estimate(judge, [pairs_to_explain(pairs)], store)
+        return
+    explained, tried = judge.explain_pairs(pairs, threshold), 0
+    for (_, name, pair), each in zip(lowest, explained, strict=True):
+        seen = len(each.spans)
+        tried += seen
+        if as_json:
+            row = {"id": pair.id, "image": name, **each.to_dict()}
+            output.echo(json.dumps(row, ensure_ascii=False))
+        else:
+            _print_caption(each, f"{name or 'image'}, id {pair.id}" if source else "")
+        if each.cut:
+            unread = sum(span.error == NOT_READ for span in each.spans)
+            line = f"the judge reads only part of this caption; {unread} of {seen} words not read"
+            output.note(f"{pair.id}: {line}", "yellow")
+        if each.left_out:
+            line = f"the first {seen} of {seen + each.left_out} words looked at"
+            output.note(f"{pair.id}: {line}", "yellow")
+        if not seen and not each.error:
+            output.note(f"{pair.id}: no word says anything about an image", "yellow")
+    looked_at = f"{count_of(tried, 'word')} looked at, a reading each"
+    output.note(f"{looked_at}; at most {MAX_SPANS} of a caption", "dim")
+    how = explained[0].signature if explained else judge.signature
+    if explained and how["expected"] == "none":
+        line = f"what right words add is not known for this judge with {judge.decoder.name}"
+        output.note(f"{line}: blame is relative to 0", "yellow")
+    output.note(str(how) if signature else how.short, "dim")
+    reasons = "discode score -o FILE" if failed else "--json"
+    failed += [(p.id, e.error) for p, e in zip(pairs, explained, strict=True) if e.error]
+    totals = Totals(len(pairs), len(failed), errors=tuple(failed[:EXAMPLES]))
+    output.report(totals, {}, judge.store, reasons=reasons)
+
+
+def _read_scored(
+    files: Sequence[Path], parser: PairParser, failed: Failures
+) -> Iterator[ScoredPair]:
+    """Yield the rows of score files by the first method in them; fill ``failed``."""
+    method = None
+    for file in files:
+        for where, row, score in read_scores(file):
+            method = method or row.get("method")
+            if row.get("method") != method:
+                continue
+            name = str(row["id"])
+            if math.isnan(score):
+                failed.append((name, str(row.get("error") or "no score")))
+            else:
+                image = image_name(row, PairColumns.among(row, where))
+                yield score, image, parser.parse(row, where, name)
+
+
+def _score(judge: Judge, rows: Rows, failed: Failures) -> Iterator[ScoredPair]:
+    """Yield the rows of other files with the scores of whole captions; fill ``failed``."""
+    with output.row_progress(rows.total) as progress:
+        for chunk in rows.read(max(CHUNK_ROWS, judge.batch_size)):
+            usable = [(n, pair) for n, pair in enumerate(chunk.pairs) if pair is not None]
+            scores = judge.by_caption().score_pairs([pair for _, pair in usable], progress=progress)
+            progress(len(chunk) - len(usable))
+            errors = [*chunk.errors.items(), *((usable[i][0], e) for i, e in scores.errors.items())]
+            failed += [(chunk.ids[n], reason) for n, reason in sorted(errors)]
+            for (n, pair), score in zip(usable, scores.value.tolist(), strict=True):
+                if not math.isnan(score):
+                    yield score, chunk.images[n], pair
+
+
+def _print_caption(explanation: Explanation, name: str) -> None:
+    """Print a caption with its wrong words in brackets; below it what each word adds."""
+    caption = Text()
+    for part in explanation.parts():
+        style = "bold red" if isinstance(part, Span) and part.marked else None
+        caption.append(output.printable(str(part).replace("\n", " ")), style)
+    effects = [f"{s.text} {s.shown_effect}" for s in explanation.spans if not math.isnan(s.effect)]
+    if unread := [span.text for span in explanation.spans if span.error == NOT_READ]:
+        effects.append(f"{NOT_READ}: {', '.join(unread)}")
+    below = [Text(output.printable(text), "dim") for text in (", ".join(effects), name) if text]
+    margin = f"{output.format_score(explanation.score):7}"
+    for text in (caption, *below):
+        # In a terminal, long ones are folded right of the score.
+        room = output.stdout.width - 7 if output.stdout.is_terminal else text.cell_len + 1
+        lines = Text("\n" + 7 * " ").join(text.wrap(output.stdout, room))
+        output.stdout.print(Text(margin) + lines, soft_wrap=True)
+        margin = 7 * " "

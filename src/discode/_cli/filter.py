@@ -1,0 +1,28 @@
+"""discode filter: another threshold for a finished run, without a judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from discode._cli import output
+from discode.bulk._filtering import filter_run
+from discode.errors import InputError
+
+
+def filter_scores(
+    folder: Annotated[Path, typer.Argument(help="Output folder of a finished discode score.")],
+    min_score: Annotated[float, typer.Option(help="Write samples with at least this score.")],
+    typed: Annotated[
+        str, typer.Option("--output", "-o", metavar="FOLDER", help="New folder of the samples.")
+    ],
+) -> None:
+    """Write the samples of a finished run that reach another threshold, without judging again."""
+    out = output.output_folder(typed)
+    if out is None or (out.exists() and any(out.iterdir())):
+        raise InputError(f"--output {typed} is not empty; give a new folder")
+    output.make_folder(out)
+    passed, rows = filter_run(folder, min_score, out)
+    output.note(f"{passed:,} of {rows:,} rows reach {min_score:g}; samples written to {out}")

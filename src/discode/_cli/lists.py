@@ -1,0 +1,198 @@
+"""discode methods, scales, models: list what can be chosen, or describe one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from discode._cli.model_options import BaseUrl, ModelOption, model_options
+from discode._cli.output import bars, echo, format_score, note, stdout, table_of
+from discode._judge import load
+from discode._pairs import make_pairs
+from discode._scales import SCALES
+from discode.backends import KINDS, kind_of
+from discode.backends._local.catalog import CATALOG
+from discode.decoders import METHODS, options_of
+from discode.errors import InputError, lookup
+from discode.images import demo_path
+from discode.options import Option, option_text, options_text
+
+
+def print_list(kind: str, about: Mapping[str, str], more: str) -> None:
+    """Print one line per name, and which command prints the rest."""
+    table = table_of(kind, "what it is")
+    for name, text in about.items():
+        table.add_row(name, escape(text))
+    stdout.print(table)
+    stdout.print(f"\n{more}", highlight=False, soft_wrap=True)
+
+
+def print_one(name: str, lines: Sequence[str], options: tuple[Option, ...]) -> None:
+    """Print what is known of a name, and the options that may follow it."""
+    echo("\n".join(lines))
+    print_options({f"{name}, after a colon ({name}:KEY=VALUE,...)": options})
+
+
+def print_options(declared: Mapping[str, tuple[Option, ...]]) -> None:
+    """Print the options of each name; names with the same options share a table."""
+    takers: dict[tuple[Option, ...], list[str]] = {}
+    for name, options in declared.items():
+        takers.setdefault(options, []).append(name)
+    for options, names in takers.items():
+        if not options:
+            continue
+        stdout.print(f"\nOptions of {', '.join(names)}\n", highlight=False)
+        table = table_of("option", "default", "allowed", "what it is")
+        for row in options:
+            default = "to be given" if row.required else option_text(row.default)
+            table.add_row(*map(escape, (row.name, default, row.allowed_text, row.about)))
+        stdout.print(table)
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Method to describe; default: all.")] = None,
+) -> None:
+    """List the decoders, or describe one with its options."""
+    if name is None:
+        about = {name: method.about for name, method in METHODS.discover().items()}
+        print_list("method", about, "default: discode; discode methods NAME prints its options")
+        return
+    method = lookup(METHODS, name, "method")
+    lines = [f"options it sets: {options_text(method.options)}"] if method.options else []
+    print_one(name, [f"{name}: {method.about}", *lines], options_of(method.make))
+
+
+def scales() -> None:
+    """List the rating scales."""
+    table = table_of("scale", "stems", "answers, lowest first", "scores")
+    for name, scale in SCALES.items():
+        table.add_row(
+            name,
+            " ".join(repr(stem) for stem in scale.stems if stem) or "none",
+            " ".join(scale.answers),
+            f"{scale.minimum:g} to {scale.maximum:g}",
+        )
+    table.add_row("LOW-HIGH", "none", "any range: 1-7, 0-100, A-D; E-A if A is best", "its own")
+    stdout.print(table)
+
+
+TEST_CAPTION = "a close up of a striped cat"
+"""What the test answer of an endpoint is about, with the demo's cat."""
+
+
+def _check(name: str, revision: str | None, options: dict[str, Any]) -> None:
+    """Print what is known of a model before its weights are downloaded, or what a server can do."""
+    kind = kind_of(name)[0]
+    if kind in (KINDS["openai"], KINDS["endpoint"]):
+        if revision is not None:
+            raise InputError("--revision is for models of the hub; a server has one")
+        _check_endpoint(name, options)
+        return
+    if kind is not KINDS["hf"]:
+        raise InputError(
+            f"{name} cannot be checked; give ORG/NAME, a folder, endpoint:NAME or openai:NAME"
+        )
+    if options:
+        raise InputError("--check of ORG/NAME takes no model options")
+    from discode.backends._local.check import check_model  # needs discode-eval[hf]
+
+    _print_rows(check_model(name, revision))
+
+
+def _check_endpoint(name: str, options: dict[str, Any]) -> None:
+    """Print what the servers of a model support, and the distribution of one test answer."""
+    from discode.backends._served.backend import Served
+    from discode.backends._served.check import check_served_model
+
+    image, judge = demo_path() / "cat.jpg", load(name, **options)
+    if not isinstance(judge.backend, Served):
+        raise InputError(f"{name} is not a served model")
+    _print_rows(check_served_model(judge.backend, image))
+    pairs = make_pairs(image, TEST_CAPTION)
+    readings = judge.read(pairs)
+    scores, plain = judge.decode(pairs, readings), judge.decode(pairs, readings, "smoothing")
+    if reason := scores.errors.get(0):
+        note(f"the test answer (cat.jpg: {TEST_CAPTION}) is no rating: {reason}", "red")
+        raise typer.Exit(1)
+    names = [
+        f"{label} → {format_score(each.value[0])}"
+        for label, each in (("token probabilities", plain), (judge.decoder.name, scores))
+    ]
+    title = f"test answer: cat.jpg, {TEST_CAPTION}"
+    stdout.print("")
+    if scores.distribution is not None and plain.distribution is not None:
+        before, after = plain.distribution[0], scores.distribution[0]
+        stdout.print(bars(title, scores.answers, before, after, (names[0], names[1])))
+    for flag, on in scores.flags.items():
+        if on[0]:
+            note(f"the test answer is {flag} (docs/output.md)", "yellow")
+
+
+def _print_rows(rows: Mapping[str, str]) -> None:
+    table = table_of("", "")
+    table.show_header = False
+    for row in rows.items():
+        table.add_row(*map(escape, row))
+    table.columns[0].no_wrap = True
+    stdout.print(table)
+
+
+def models(
+    options: Annotated[
+        bool, typer.Option("--options", help="List the options of each kind of model instead.")
+    ] = False,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Check whether a model can judge and how it is read. Of ORG/NAME or a folder only "
+            "configuration and tokenizer are read; endpoint:NAME is asked a few questions.",
+        ),
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="With --check: branch, tag or commit of the hub's model.")
+    ] = None,
+    model_option: ModelOption = None,
+    base_url: BaseUrl = None,
+) -> None:
+    """List vision-language models to judge with, or check one."""
+    given = model_options(model_option, base_url=base_url)
+    if check is None and (revision is not None or given):
+        raise InputError("--revision, --base-url and -M require --check NAME")
+    if check is not None:
+        _check(check, revision, given)
+        return
+    if options:
+        print_options(
+            {
+                f"{name}:": replace(kind, fixed=frozenset()).options()
+                for name, kind in KINDS.discover().items()
+            }
+        )
+        return
+    widest = max(len(row.hub) for row in CATALOG)
+    stdout.print("GB: of the weights in bfloat16, and in 4 bit\n", highlight=False)
+    notes = table_of("", "")
+    for title, paper in (("the paper's models", True), ("others", False)):
+        table = table_of(title, "GB", "4 bit", "captions", "tried")
+        # Names are to be copied whole: a narrow terminal may break lines, but no cell is cut.
+        table.width, table.columns[0].min_width = widest + 32, widest
+        table.columns[1].justify = table.columns[2].justify = "right"
+        for row in (row for row in CATALOG if bool(row.paper) == paper):
+            table.add_row(
+                row.hub,
+                f"{row.memory:.0f}",
+                f"{row.memory_4bit:.0f}",
+                "packed" if row.packed else "plain",
+                row.tested or "nothing",
+            )
+            code = "code of its own (-M trust_remote_code=true)" if row.remote else ""
+            if row.note or code:
+                notes.add_row(row.hub.split("/")[1], "; ".join(filter(None, (code, row.note))))
+        stdout.print(table, "", crop=False)
+    notes.columns[0].no_wrap = True
+    stdout.print(notes)

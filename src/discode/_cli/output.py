@@ -1,0 +1,607 @@
+"""What the verbs share: tables, charts, progress, and the report at the end."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import math
+import os
+import re
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from discode._files import remove_abandoned, replacing
+from discode._signature import shortened_signature
+from discode.bulk import Totals
+from discode.bulk._columns import ScoredRows
+from discode.bulk._counting import RowCount
+from discode.bulk._writers import JsonLinesWriter, ScoreWriter, open_writer, score_format
+from discode.decoders import SIDE_BY_SIDE
+from discode.errors import InputError, count_of
+from discode.readings._store import ReadingStore
+from discode.stats import ClusteredMean
+from discode.stats._means import MOST
+from discode.stats._resampling import FEW_IMAGES
+
+# Control characters but tab and line feed, and what turns the direction of writing.
+_DRIVING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return a text in which what would drive a terminal is spelled out; JSON stays what it says.
+
+    Everything that is printed passes here: a caption, a file's name or a server's answer may come
+    from anybody.
+
+    >>> print(printable("a \\x1b[2Jcat"))
+    a \\u001b[2Jcat
+    """
+    return _DRIVING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def echo(text: str) -> None:
+    """Print text, or JSON, on standard output as it is."""
+    typer.echo(printable(text))
+
+
+class _SafeConsole(Console):
+    """A console whose texts are :func:`printable`, whichever part of a table they are."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a text as rich draws it."""
+        return super().render_str(printable(text), **options)
+
+
+stdout = _SafeConsole(emoji=False)  # ":cat:" in a caption is no picture
+stderr = _SafeConsole(stderr=True, emoji=False)
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+TABLE_ROWS = 40
+"""Rows that a table shows; files and --json have all of them."""
+FOLDED = 10
+"""Columns that a text keeps in a table; with less room, texts get lines of their own."""
+CHARTS = 8
+"""Charts that --show draws per method."""
+LOG_SECONDS = 30.0
+"""Seconds between the lines of a log, where no bar is drawn."""
+RATE_LINES = 10
+"""Lines of a log over which its speed is measured."""
+
+
+class _Count(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        """Return how many pairs are done, and of how many."""
+        total = "?" if task.total is None else f"{task.fields.get('about', '')}{task.total:,.0f}"
+        return Text(f"{task.completed:,.0f}/{total}")
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        """Return pairs per second, once there is a speed."""
+        return Text("" if task.speed is None else f"{task.speed:.1f} pairs/s")
+
+
+def progress(*, shown: bool = True) -> Progress:
+    """Return a bar on standard error: how many pairs, how fast, how long still."""
+    columns = (BarColumn(), _Count(), _Rate(), TimeRemainingColumn())
+    # Elsewhere than in a terminal, rich would end it with an empty line.
+    disable = not (shown and stderr.is_terminal)
+    return Progress(*columns, console=stderr, transient=True, disable=disable)
+
+
+def labelled_progress(bar: Progress) -> Callable[[str, int, int], None]:
+    """Return what shows in a bar how many of all pairs each label has done."""
+    tasks: dict[str, TaskID] = {}
+
+    def advance(label: str, total: int, step: int) -> None:
+        if label not in tasks:
+            tasks[label] = bar.add_task(label, total=total)
+        bar.advance(tasks[label], step)
+
+    return advance
+
+
+@contextmanager
+def row_progress(total: RowCount | None, *, bar: bool = True) -> Iterator[Callable[[int], None]]:
+    """Yield what to call with the number of pairs just done: a bar, or now and then a line."""
+    drawn = progress(shown=bar)
+    about = "" if total is None or total.exact else "~"
+    task = drawn.add_task("reading", total=None if total is None else total.rows, about=about)
+    log = ProgressLog(total)
+
+    def advance(done: int) -> None:
+        drawn.start()  # only now: a model that is loaded first may draw bars of its own
+        drawn.advance(task, done)
+        if (line := log.advance(done, time.monotonic())) and drawn.disable:
+            note(f"{time.strftime('%H:%M:%S')} {line}", "dim")
+
+    try:
+        yield advance
+    finally:
+        drawn.stop()
+        if line := log.summary(time.monotonic()):
+            note(line, "dim")
+
+
+class ProgressLog:
+    """Lines on how far a run is: now and then, with the time that is left at the present speed.
+
+    >>> log = ProgressLog(RowCount(9000, exact=False))
+    >>> log.advance(1000, 0.0), log.advance(60, 20.0), log.advance(60, 40.0)
+    (None, None, '1,120 of about 9,000 pairs, 3.0 pairs/s, about 44 min left')
+    """
+
+    def __init__(self, total: RowCount | None) -> None:
+        self._total, self._done = total, 0
+        # When a line was written, and how many pairs were done then. The first pairs may be those
+        # of an earlier run, so the speed is counted from there.
+        self._lines: deque[tuple[float, int]] = deque(maxlen=RATE_LINES)
+        self._first: tuple[float, int] | None = None
+
+    def advance(self, done: int, now: float) -> str | None:
+        """Count pairs that are done; return a line where one is due."""
+        self._done += done
+        if self._first is None:
+            self._first = (now, self._done)
+            self._lines.append(self._first)
+        if now - self._lines[-1][0] < LOG_SECONDS:
+            return None
+        then, before = self._lines[0]
+        self._lines.append((now, self._done))
+        rate = (self._done - before) / (now - then)
+        line = f"{self._done:,} pairs"
+        left = None
+        if self._total is not None and self._done <= self._total.rows:
+            about = "" if self._total.exact else "about "
+            line = f"{self._done:,} of {about}{self._total.rows:,} pairs"
+            left = (self._total.rows - self._done) / rate if rate else None
+        line += f", {rate:.1f} pairs/s"
+        return line if left is None else f"{line}, about {format_duration(left)} left"
+
+    def summary(self, now: float) -> str | None:
+        """Return the number of pairs and the speed of the whole run; None if it was short."""
+        then, before = self._first or (now, 0)
+        if now - then < LOG_SECONDS:
+            return None
+        pairs, seconds = self._done - before, now - then
+        return f"{pairs:,} pairs in {format_duration(seconds)}, {pairs / seconds:.1f} pairs/s"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a time in its two largest units.
+
+    >>> format_duration(41), format_duration(600), format_duration(11_000)
+    ('41 s', '10 min', '3 h 3 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def note(text: str, style: str | None = None) -> None:
+    """Print one line on standard error."""
+    line = " ".join(text.splitlines())
+    stderr.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+FullSignatures = Annotated[
+    bool, typer.Option("--signature", help="Print signatures in full, as files always have them.")
+]
+"""An option of verbs that print signatures."""
+
+
+def table_of(*titles: str | Text, texts: Collection[int] | None = None, gap: int = 2) -> Table:
+    """Return an empty table; long cells are folded, never cut.
+
+    Columns other than ``texts``, if it is given, hold numbers and stand on the right.
+    """
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, gap, 0, 0))
+    for number, title in enumerate(titles):
+        side: JustifyMethod = "left" if texts is None or number in texts else "right"
+        table.add_column(title, overflow="fold", justify=side)
+    return table
+
+
+def print_columns(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], texts: Sequence[int]
+) -> None:
+    """Print a table of which nothing is cut: the columns ``texts`` may fold, numbers never.
+
+    Where texts would become too narrow, each row is two lines: its texts, and its numbers under
+    them. Files and pipes have unlimited width, unless COLUMNS gives them one.
+    """
+    # A row at a time: no cell has a line break by then, and printable leaves those between them.
+    lines = [
+        printable("\n".join(" ".join(cell.splitlines()) for cell in row)).split("\n")
+        for row in (titles, *rows)
+    ]
+    folds = [k in texts for k in range(len(titles))]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    least = [
+        min(width, FOLDED) if folding else width
+        for width, folding in zip(widths, folds, strict=True)
+    ]
+    edged = stdout.is_terminal or "COLUMNS" in os.environ
+    room = stdout.width - 2 * len(titles) if edged else sum(widths)
+    if sum(least) > room:
+        _print_stacked(lines, folds, least)
+        return
+    while sum(widths) > room:
+        wide = [k for k in range(len(titles)) if widths[k] > least[k]]
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    table = table_of(*map(Text, lines[0]), texts=texts)  # a Text is not looked at for markup
+    table.width = sum(widths) + 2 * len(titles)
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width = width
+    for line in lines[1:]:
+        table.add_row(*map(Text, line))
+    stdout.print(table, crop=False)
+
+
+def _print_stacked(
+    lines: Sequence[Sequence[str]], folds: Sequence[bool], least: Sequence[int]
+) -> None:
+    numbers = [k for k, folding in enumerate(folds) if not folding]
+    widths = {k: max(least[k], cell_len(lines[0][k])) for k in numbers}
+    for place, line in enumerate(lines):
+        words = "  ".join(line[k] for k, folding in enumerate(folds) if folding and line[k])
+        figures = "  ".join(line[k].rjust(widths[k]) for k in numbers)
+        style = "bold" if place == 0 else None
+        for text in (words, f"  {figures}"):
+            stdout.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def is_folder(typed: str) -> bool:
+    """Return whether ``-o`` names a folder: it exists as one, ends in a slash or has no suffix.
+
+    >>> is_folder("scores"), is_folder("scores.v2/"), is_folder("scores.jsonl"), is_folder("-")
+    (True, True, False, False)
+    """
+    path = Path(typed)
+    if typed.endswith(("/", os.sep)) or path.is_dir():
+        return True
+    return not (path.suffix or path.exists() or typed == "-")
+
+
+def output_file(typed: str, name: str) -> Path:
+    """Return the file that ``-o`` names, checked: ``name`` in a folder, which is made."""
+    path = Path(typed)
+    if is_folder(typed):
+        make_folder(path)
+        path /= name
+    check_writable(path)
+    return path
+
+
+def output_folder(typed: str | None) -> Path | None:
+    """Return the folder that ``-o`` names, not made yet; raise where it names a file."""
+    if typed is None:
+        return None
+    _refuse_dash(Path(typed))
+    if not is_folder(typed):
+        raise InputError(f"--output {typed} names a file; give a folder: a name that ends in /")
+    return Path(typed)
+
+
+def store_beside(out: Path) -> Path:
+    """Return where the readings of an output are kept by default: beside a file, in a folder.
+
+    >>> store_beside(Path("runs/scores.jsonl")).name
+    'scores.jsonl.readings.db'
+    """
+    return out / "readings.db" if out.is_dir() else out.with_name(f"{out.name}.readings.db")
+
+
+def where_kept(store: ReadingStore | None) -> str:
+    """Say, of a run that a model's limits stopped, whether the next one goes on from there."""
+    if store is None:
+        return "nothing was kept: give --output or --store"
+    return f"readings are kept in {store.path}: run again to go on"
+
+
+def check_output(
+    path: Path | None, *inputs: Path | None, show: bool = False, as_json: bool = False
+) -> None:
+    """Raise where results could not be written, or charts would stand between JSON lines.
+
+    A file needs a format we write, in a folder that can be written, and is none of the inputs.
+    """
+    if show and as_json:
+        raise InputError("--show draws for people, --json writes for programs; give one of them")
+    if path is None:
+        return
+    check_writable(path)
+    score_format(path)
+    remove_abandoned(path)
+    if any(other is not None and other.resolve() == path.resolve() for other in inputs):
+        raise InputError(f"--output {path} is also read from; give another file")
+
+
+def check_writable(path: Path) -> None:
+    """Raise, before the work begins, where nothing could be written at its end."""
+    _refuse_dash(path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError
+        with tempfile.TemporaryFile(dir=path.parent):  # root may write where nobody can
+            pass
+    except OSError:
+        raise InputError(
+            f"cannot write {path}: give a file in a folder that can be written"
+        ) from None
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder of results, or raise before the work begins; left empty, it goes again."""
+    _refuse_dash(path)
+    whole = path.absolute()
+    try:
+        atexit.register(_remove_empty, [x for x in (whole, *whole.parents) if not x.exists()])
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    check_writable(path / "results")
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    with suppress(OSError):  # they have files by now
+        for folder in folders:
+            folder.rmdir()
+
+
+def _refuse_dash(path: Path) -> None:
+    if str(path) == "-":
+        raise InputError("cannot write -: give a name; on standard output, score has --json")
+
+
+@contextmanager
+def open_scores(
+    out: Path | None, *, as_json: bool = False, show: bool = False
+) -> Iterator[Callable[[ScoredRows], None]]:
+    """Yield what takes some rows.
+
+    A file is written whole or not at all. Without one, rows are printed as JSON lines or a table.
+    """
+    table = None if as_json or (out is not None and not show) else ScoreTable()
+    charted: list[ScoredRows] = []
+    with ExitStack() as stack:
+        writers = [] if table is None else [table.write]
+        if out is not None:
+            temp = stack.enter_context(replacing(out))
+            writers.append(stack.enter_context(open_writer(temp, score_format(out))).write)
+        if as_json:
+            writers.append(print_json)
+
+        def write(rows: ScoredRows) -> None:
+            for take in writers:
+                take(rows)
+            if show and not charted:
+                charted.append(rows)
+
+        yield write
+    for rows in charted:
+        draw_charts(rows)
+    if table is not None:
+        table.print()
+
+
+def print_json(rows: ScoredRows) -> None:
+    """Print some rows as JSON lines."""
+    lines = io.StringIO()
+    ScoreWriter(JsonLinesWriter(lines), "jsonl").write(rows)
+    sys.stdout.write(printable(lines.getvalue()))
+    sys.stdout.flush()  # what was judged is there, whatever becomes of the rest
+
+
+class ScoreTable:
+    """The first rows as a table on standard output: items down, methods across."""
+
+    def __init__(self) -> None:
+        self._titles: list[str] = []
+        self._plain: list[str] = []  # columns of a reading beside those of the methods
+        self._rows: list[list[str]] = []
+        self._lowest: list[str] = []  # on the sentences of captions that were judged by them
+        self._named = False  # whether images and captions are shown
+        self._total = 0
+
+    def write(self, rows: ScoredRows) -> None:
+        """Take some rows; those after the first ones are only counted."""
+        if not self._total:
+            self._named = any(caption is not None for caption in rows.captions)
+            names = ("id", "image", "caption") if self._named else ("id",)
+            # One default method is shown beside what it starts from.
+            plain = SIDE_BY_SIDE[:-1] if [*rows.scores] == [SIDE_BY_SIDE[-1]] else ("raw",)
+            self._plain = [name for name in plain if name not in rows.scores]
+            self._titles = [*names, *self._plain, *rows.scores, "flags"]
+        for i in range(min(len(rows.ids), TABLE_ROWS - self._total)):
+            self._add_row(rows, i)
+        self._total += len(rows.ids)
+
+    def _add_row(self, rows: ScoredRows, i: int) -> None:
+        cells = [rows.ids[i]]
+        if self._named:
+            # A file's name tells images apart; its folder would push the scores off the screen.
+            cells += [_file_name(rows, i), rows.captions[i] or ""]
+        first = next(iter(rows.scores.values()))
+        for values in (getattr(first, name) for name in self._plain):
+            cells.append("-" if values is None else format_score(values[i]))
+        cells += [format_score(scores.value[i]) for scores in rows.scores.values()]
+        marks = dict.fromkeys(
+            name for scores in rows.scores.values() for name, on in scores.flags.items() if on[i]
+        )
+        self._rows.append([*cells, " ".join(marks)])
+        for method, scores in rows.scores.items():
+            if scores.sentences is not None and (sentences := scores.sentences[i]) is not None:
+                text, score = sentences.lowest
+                if score is not None:
+                    of = f"{rows.ids[i]} {method}: lowest of {len(sentences.texts)} sentences"
+                    self._lowest.append(f"{of}, {format_score(score)}: {text}")
+
+    def print(self) -> None:
+        """Print the table."""
+        texts = (0, 1, 2) if self._named else (0,)
+        print_columns(self._titles, self._rows, (*texts, len(self._titles) - 1))
+        for line in self._lowest:
+            echo(" ".join(line.split()))
+        if self._total > TABLE_ROWS:
+            more = self._total - TABLE_ROWS
+            echo(f"... and {count_of(more, 'row')} more; --output or --json has all")
+
+
+def _file_name(rows: ScoredRows, i: int) -> str:
+    opened = next(iter(rows.scores.values())).images
+    return Path((opened and opened[i]) or rows.images[i] or "<image>").name
+
+
+def format_score(value: float) -> str:
+    """Return a score for a table cell."""
+    return "nan" if math.isnan(value) else f"{value:.3f}"
+
+
+def bars(
+    title: str, answers: Sequence[str], before: Any, after: Any, names: tuple[str, str]
+) -> Table:
+    """Return a bar chart of a distribution before and after the prior."""
+    table = Table(title=escape(title), title_justify="left", title_style="bold", box=None)
+    table.add_column("", no_wrap=True)
+    width = max(4, min(24, (stdout.width - 24) // 2))  # of a full bar
+    for name, style in zip(names, ("cyan", "magenta"), strict=True):
+        table.add_column(escape(name), style=style, min_width=width + 6)
+    for answer, p, q in zip(answers, before, after, strict=True):
+        table.add_row(answer, _bar(p, width), _bar(q, width))
+    return table
+
+
+def _bar(p: float, width: int) -> str:
+    eighths = round(p * width * 8)
+    full, rest = divmod(eighths, 8)
+    return f"{p:5.3f} {'█' * full}{_EIGHTHS[rest].strip()}"
+
+
+def draw_charts(rows: ScoredRows) -> None:
+    """Print charts of the first rows: token probabilities beside each method's distribution."""
+    for method, scores in rows.scores.items():
+        after, plain, smoothing = scores.distribution, scores.plain, scores.smoothing
+        if after is None or plain is None or smoothing is None:
+            continue
+        judged = ~np.isnan(after).all(axis=1)  # captions judged by sentences have no distribution
+        for i in np.flatnonzero(judged)[:CHARTS].tolist():
+            names = (
+                f"token probabilities → {format_score(smoothing[i])}",
+                f"{method} → {format_score(scores.value[i])}",
+            )
+            caption = rows.captions[i]
+            title = rows.ids[i] if caption is None else f"{_file_name(rows, i)}: {caption}"
+            stdout.print(bars(title, scores.answers, plain[i], after[i], names))
+            stdout.print()
+
+
+@dataclass(frozen=True)
+class MaxFailed:
+    """The most items that may fail for exit code 0: a number of them, or a share.
+
+    >>> MaxFailed.parse("5%").allows(5, 100), MaxFailed.parse("5").allows(6, 100)
+    (True, False)
+    """
+
+    typed: str = "0"
+    count: int = 0
+    percent: float = 0.0
+
+    @classmethod
+    def parse(cls, typed: str) -> MaxFailed:
+        """Read a count, or a share such as "5%"; raise for anything else."""
+        with suppress(ValueError):
+            if not typed.endswith("%") and (count := int(typed)) >= 0:
+                return cls(typed, count)
+            if typed.endswith("%") and 0 <= (percent := float(typed[:-1])) <= 100:
+                return cls(typed, percent=percent)
+        raise InputError(f"--max-failed {typed} is not allowed; give a count or a share, as 5%")
+
+    def allows(self, failed: int, items: int) -> bool:
+        """Return whether no more than these failed."""
+        return failed <= self.count or 100 * failed <= self.percent * items
+
+
+def report(
+    totals: Totals,
+    signatures: Mapping[str, str],
+    store: ReadingStore | None = None,
+    out: Path | None = None,
+    min_score: float | None = None,
+    *,
+    full: bool = False,
+    means: Mapping[str, ClusteredMean] | None = None,
+    reasons: str = "--output or --json",
+    max_failed: MaxFailed = MaxFailed(),
+) -> None:
+    """Print on standard error what became of a run; exit with 1 if more failed than may.
+
+    ``means`` have the intervals of methods. With ``full`` signatures are printed in full.
+    ``reasons`` is where all reasons are, where there are too many to print.
+    """
+    if store is not None:
+        note(f"readings kept in {store.path}", "dim")
+        if store.damaged:
+            note(f"read again: {count_of(store.damaged, 'damaged reading')} in it", "yellow")
+    for name, reason in totals.errors:
+        where = "" if reason.startswith(name) else f"{name}: "
+        note(f"failed: {where}{reason}", "red")
+    if totals.failed > len(totals.errors):
+        more = totals.failed - len(totals.errors)
+        note(f"... and {more} more; {reasons} has every reason", "red")
+    items = f"{totals.rows} item{'s' * (totals.rows != 1)}"
+    for method, counts in totals.methods.items():
+        flags = ", ".join(f"{count} {name}" for name, count in counts.flags.items() if count)
+        scored = totals.rows - counts.failed
+        line = f"{method}: {items}, mean {counts.score_sum / scored if scored else math.nan:.4f}"
+        line += _interval(means[method]) if means else ""
+        note(line + (f" ({flags})" if flags else ""))
+        if counts.bound is not None:
+            worst = f"truncated rows may be wrong by up to {counts.bound:.4f} (column bound)"
+            note(f"{method}: {worst}")
+        text = signatures[method]
+        note(text if full else shortened_signature(text), "dim")
+    if out is not None:
+        note(f"scores written to {out}", "dim")
+        if min_score is not None:
+            below = totals.rows - totals.failed - totals.passed
+            passed = f"{totals.passed} pass {min_score}, {below} do not, {totals.failed} failed"
+            note(f"{passed}; what passes is in {out / 'passed'}")
+    if not max_failed.allows(totals.failed, totals.rows):
+        raise typer.Exit(1)
+    if totals.failed:
+        note(f"{totals.failed} of {items} failed, within --max-failed {max_failed.typed}")
+
+
+def _interval(mean: ClusteredMean) -> str:
+    found = mean.interval()
+    if math.isnan(found.low):
+        return ""
+    few = ", too narrow" if mean.clusters < FEW_IMAGES else ""
+    images = f"{mean.clusters:,} images" if mean.clusters < MOST else "images"
+    return f", 95 % {found.low:.4f} to {found.high:.4f} over {images}{few}"

@@ -1,0 +1,545 @@
+"""Judge = backend + prompt + scale + decoder; and decode(), for readings you already have."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from discode._pairs import (
+    Pair,
+    PairInput,
+    as_pairs,
+    batches_by_image,
+    pair_up,
+    references_among,
+    share_images,
+)
+from discode._plugins import exited
+from discode._prompts import FLEUR, Prompt, get_prompt, needs_neutralising
+from discode._rows import RowOptions, RowScorer
+from discode._scales import UNIT, Scale, get_scale
+from discode._scores import Progress, Scores
+from discode._sentences import WAYS, not_a_way, sentence_pairs
+from discode._signature import GIVEN, Signature, SignedDecoder, fields_table, sign
+from discode.backends import Backend, Blocks, open_backend
+from discode.backends._embedded import introduce
+from discode.backends._recorded import Recorded
+from discode.decoders import Decoder, get_decoder
+from discode.errors import BackendError, BadDataError, ImageError, InputError, shortened
+from discode.explain._effects import THRESHOLD, Explanation, explain_scores, pairs_to_explain
+from discode.images import ImageInput, image_digest
+from discode.options import NON_NEGATIVE
+from discode.readings import Origin, Readings, ReadingsCollector, SentenceReadings
+from discode.readings._openai import readings_from_json
+from discode.readings._store import PairKey, ReadingStore, RunKey
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+LOG = logging.getLogger("discode")
+_OwnedBlock = tuple[Sequence[Sequence[int]], Readings]
+"""Readings, and for each of them the rows it is for."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Scores image-caption pairs with a model.
+
+    Readings already in ``store`` are not asked for again; new ones are written to it batch by
+    batch, so that a run that was stopped goes on where it was. A model that takes no references
+    is asked without them: a notice says so once, and the signature ``references:ignored``.
+
+    A caption is judged ``by`` its sentences, whose mean score it gets, always ("sentence"), never
+    ("caption"), or where the model would not read all of it ("auto").
+    """
+
+    backend: Backend
+    decoder: Decoder
+    prompt: Prompt = FLEUR
+    scale: Scale = UNIT
+    store: ReadingStore | None = None
+    batch_size: int = 64
+    by: str = "auto"
+
+    needs = frozenset({"image"})
+
+    def __post_init__(self) -> None:
+        self.backend.check(self.prompt, self.scale)
+        # What a local model gives is known when it is loaded, which few decoders need.
+        needed = self.decoder.requires
+        if needed and (lacking := needed - self.backend.capabilities):
+            raise InputError(
+                f"decoder {self.decoder.name!r} needs {', '.join(sorted(lacking))} of the model, "
+                f"which {self.backend.identity.model!r} does not give; use solver 'exact'"
+            )
+        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise InputError(f"batch_size={self.batch_size} is not allowed; give 1 or more")
+        if self.by not in WAYS:
+            raise not_a_way(self.by)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """How this judge's numbers are made; scores say whether their pairs had references."""
+        return sign(
+            self.backend.identity, self.scale, self.decoder, self.prompt, references="as given",
+            by=self.by,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        parts = (self.decoder.name, self.prompt.name, self.scale.name)
+        return f"Judge({shortened(self.backend)}, {', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """Return what it judges with for a notebook; a server is not asked who it is."""
+        kept = "none" if self.store is None else self.store.path
+        return fields_table(
+            [("judge", shortened(self.backend)), ("decoder", SignedDecoder.of(self.decoder)),
+             ("prompt", self.prompt.name), ("scale", self.scale.name), ("by", self.by),
+             ("store", kept)]
+        )  # fmt: skip
+
+    def by_caption(self) -> Judge:
+        """Return this judge of captions as a whole, whose words are explained."""
+        return self if self.by == "caption" else replace(self, by="caption")
+
+    def with_method(self, method: str | Decoder) -> Judge:
+        """Return this judge with another decoder."""
+        decoder = method if isinstance(method, Decoder) else get_decoder(method)
+        return self if decoder is self.decoder else replace(self, decoder=decoder)
+
+    def with_store(self, path: str | os.PathLike[str]) -> Judge:
+        """Return this judge with a store at ``path``, unless it has one or replays a recording."""
+        if self.store is not None or isinstance(self.backend, Recorded):
+            return self
+        return replace(self, store=ReadingStore(path))
+
+    def score(
+        self,
+        images: ImageInput | Sequence[ImageInput],
+        captions: str | Sequence[str],
+        references: Sequence[str] | Sequence[Sequence[str]] | None = None,
+    ) -> Scores:
+        """Score one image with one or many captions, or as many images as captions.
+
+        :func:`~discode.make_pairs` says what an image may be.
+
+        >>> from discode.images import demo_path
+        >>> scores = load().score(demo_path() / "cat.jpg", ["a cat", "a man rides a bike"])
+        >>> bool(scores.value[0] > scores.value[1])
+        True
+        """
+        scores = self.score_pairs(pair_up(images, captions, references))
+        if np.isnan(scores.value).all():  # else the reason would be seen by nobody who prints them
+            LOG.warning("discode: nothing could be judged: %s", scores.errors[0])
+        return scores
+
+    def explain(
+        self,
+        images: ImageInput | Sequence[ImageInput],
+        captions: str | Sequence[str],
+        references: Sequence[str] | Sequence[Sequence[str]] | None = None,
+        *,
+        threshold: float = THRESHOLD,
+    ) -> list[Explanation]:
+        """Say which words of English captions are wrong: what each adds to its caption's score.
+
+        A word is replaced by one that says nothing (something, someone), or left out; each costs a
+        reading. Marked is a word that adds less than a right word of its kind, by ``threshold``, a
+        share of the caption's score.
+
+        >>> from discode.images import demo_path
+        >>> (explanation,) = load().explain(demo_path() / "cat.jpg", "a cat on a snowboard")
+        >>> str(explanation)
+        'a cat on a [snowboard -0.38]'
+        """
+        return self.explain_pairs(pair_up(images, captions, references), threshold)
+
+    def explain_pairs(
+        self,
+        pairs: Sequence[PairInput],
+        threshold: float = THRESHOLD,
+        progress: Progress | None = None,
+    ) -> list[Explanation]:
+        """Explain N pairs, as :meth:`explain` does; progress counts the readings of all words."""
+        share = NON_NEGATIVE.convert(threshold)
+        if share is None:
+            raise InputError(
+                f"threshold={shortened(threshold)} is not allowed; give a share, as {THRESHOLD}"
+            )
+        pairs = as_pairs(pairs)
+        scores = self.by_caption().score_pairs(pairs_to_explain(pairs), progress=progress)
+        return explain_scores(pairs, scores, self.scale, share)
+
+    def score_pairs(
+        self,
+        pairs: Sequence[PairInput],
+        *,
+        repeats: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> Scores:
+        """Score N pairs; the result is in their order, failed ones NaN with a reason.
+
+        A pair is a :class:`~discode.Pair`, a tuple (image, caption) or (image, caption,
+        references), or a dictionary with these names. How often it stands in its set
+        (``repeats``) makes no difference to a judge.
+        """
+        return self.decode_all(as_pairs(pairs), {"": self.decoder}, progress)[""]
+
+    def decode_all(
+        self,
+        pairs: Sequence[Pair],
+        decoders: Mapping[str, Decoder],
+        progress: Progress | None = None,
+    ) -> dict[str, Scores]:
+        """Score N pairs by each of several decoders; the model reads them once.
+
+        >>> from discode.images import demo_path
+        >>> decoders = {name: get_decoder(name) for name in ("raw", "discode")}
+        >>> pairs = [Pair(demo_path() / "cat.jpg", "a cat")]
+        >>> scores = load("embedded").decode_all(pairs, decoders)
+        >>> scores["raw"].value.tolist(), scores["discode"].signature.decoder.name
+        ([0.8], 'discode')
+        """
+        judges = {name: self.with_method(each) for name, each in decoders.items()}
+        hidden = any("hidden" in each.requires for each in decoders.values())
+        readings = self._read(pairs, progress, hidden)
+        references = None if readings.origin is None else readings.origin.references
+        return {name: judge._decode(pairs, readings, references) for name, judge in judges.items()}
+
+    def decode(
+        self, pairs: Sequence[PairInput], readings: Readings, decoder: str | Decoder | None = None
+    ) -> Scores:
+        """Decode readings of ``pairs``, by another decoder than the judge's own if one is given.
+
+        Captions that carried control tokens are flagged "defused".
+        """
+        judge = self if decoder is None else self.with_method(decoder)
+        pairs = as_pairs(pairs)
+        references = references_among(pairs, taken=self.backend.takes_references)
+        return judge._decode(pairs, readings, references)
+
+    def _decode(self, pairs: Sequence[Pair], readings: Readings, references: str | None) -> Scores:
+        taken = self.backend.takes_references
+        defused = [needs_neutralising(p.caption, *(p.references if taken else ())) for p in pairs]
+        return Scores.build(
+            self.decoder,
+            readings,
+            self.signature.with_fields(references=references),
+            {"defused": np.array(defused, bool)},
+            pairs,
+        )
+
+    def read(
+        self,
+        pairs: Sequence[PairInput],
+        progress: Progress | None = None,
+        *,
+        hidden: bool | None = None,
+    ) -> Readings:
+        """Read N pairs: from the store where it has them, from the model where not.
+
+        Captions of an image go into a batch together, wherever they stand: they share its cost.
+        So do the sentences of captions that are judged by them.
+        Hidden states are read if ``hidden``; by default, if the judge's own decoder needs them.
+        """
+        if hidden is None:
+            hidden = "hidden" in self.decoder.requires
+        return self._read(as_pairs(pairs), progress, hidden)
+
+    def _read(self, pairs: Sequence[Pair], progress: Progress | None, hidden: bool) -> Readings:
+        taken = self.backend.takes_references
+        if self.by == "sentence":
+            return self._read_sentences(pairs, None, progress, hidden)
+        references = references_among(pairs, taken=taken)
+        if references == "ignored":
+            note_ignored_references(self.backend.identity.model)
+        blocks: list[_OwnedBlock] = []
+        for numbers in batches_by_image(pairs, self.batch_size):
+            batch = share_images(
+                [pairs[number] for number in numbers],
+                references=taken,
+                digested=self.store is not None,
+            )
+            for owners, block in self._read_batch(batch, hidden):
+                blocks.append(([[numbers[row] for row in rows] for rows in owners], block))
+                if progress and owners:
+                    progress(sum(map(len, owners)))
+        origin = Origin(self.backend.identity, self.prompt, references, self.by)
+        collector = ReadingsCollector(self.scale, len(pairs), origin)
+        for owners, block in blocks:
+            collector.add(block, owners)
+        readings = collector.readings()
+        if self.by == "auto" and np.any(readings.how == "cut"):
+            return self._read_sentences(pairs, readings, None, hidden)
+        return readings
+
+    def _read_sentences(
+        self,
+        pairs: Sequence[Pair],
+        whole: Readings | None,
+        progress: Progress | None,
+        hidden: bool,
+    ) -> Readings:
+        """Return readings with those of the sentences of captions.
+
+        Of the captions that were cut, where readings of ``whole`` ones are given; else of all that
+        have several sentences, and those are not read as a whole.
+        """
+        rows = range(len(pairs)) if whole is None else np.flatnonzero(whole.how == "cut").tolist()
+        parts = {row: part for row in rows if len(part := sentence_pairs(pairs[row])) > 1}
+        if whole is not None and not parts:
+            return whole
+        asked = [pair for part in parts.values() for pair in part]
+        judge, start = self.by_caption(), 0
+        if whole is None:
+            start = len(pairs)
+            split = {row: replace(pairs[row], problem="it is judged by sentences") for row in parts}
+            asked = [*(split.get(row, pair) for row, pair in enumerate(pairs)), *asked]
+            progress = progress and _in_proportion(progress, start, len(asked))
+        said = judge._read(asked, progress, hidden)
+        whole = said.take(range(start)) if whole is None else whole
+        sentences = {}
+        for row, part in parts.items():
+            texts, end = tuple(pair.caption for pair in part), start + len(part)
+            sentences[row] = SentenceReadings(texts, said.take(range(start, end)))
+            start = end
+        origin = whole.origin and replace(whole.origin, by=self.by)
+        return replace(whole, sentences=sentences, origin=origin)
+
+    def _read_batch(self, pairs: Sequence[Pair], hidden: bool) -> Iterator[_OwnedBlock]:
+        """Yield blocks, each reading with the rows it is for.
+
+        With a store a pair that stands twice is asked about once.
+        """
+        groups: dict[bool, dict[PairKey | int, list[int]]] = {}
+        reasons: dict[int, str] = {}
+        for row, pair in enumerate(pairs):
+            key: PairKey | int = row
+            try:
+                if pair.problem:
+                    raise BadDataError(pair.problem)
+                if self.store is not None:
+                    key = PairKey(image_digest(pair.image), pair.caption, pair.references)
+            except (ImageError, InputError) as error:
+                reasons[row] = str(error)
+            else:
+                groups.setdefault(bool(pair.references), {}).setdefault(key, []).append(row)
+        for having, rows in groups.items():
+            yield from self._read_group(pairs, having, rows, hidden)
+        if reasons:
+            yield [[row] for row in reasons], Readings.failed(self.scale, list(reasons.values()))
+
+    def _read_group(
+        self,
+        pairs: Sequence[Pair],
+        having: bool,
+        rows: Mapping[Any, list[int]],
+        hidden: bool,
+    ) -> Iterator[_OwnedBlock]:
+        """Yield what the store has of pairs with references, or without, and ask for the rest."""
+        keys, owners = list(rows), list(rows.values())
+        template = self.prompt.with_references if having else self.prompt.free
+        if template is None:
+            reason = self.prompt.why_no_template(having)
+            yield owners, Readings.failed(self.scale, [reason] * len(keys))
+            return
+        missing: Sequence[int] = range(len(keys))
+        if self.store is not None:
+            run = RunKey(self.backend.identity, template, self.scale)
+            stored, places = self.store.get(run, keys, hidden=hidden)
+            yield [owners[place] for place in places], stored
+            missing = sorted({*missing} - {*places})
+            if not missing:
+                return
+        for numbers, block in self._ask([pairs[owners[place][0]] for place in missing], hidden):
+            places = [missing[number] for number in numbers]
+            if self.store is not None:
+                self.store.put(run, [keys[place] for place in places], block)
+            yield [owners[place] for place in places], block
+
+    def _ask(self, pairs: Sequence[Pair], hidden: bool) -> Blocks:
+        """Yield readings with the numbers of their pairs; what the model fails at, as failed rows.
+
+        What it answered before it failed is kept.
+        """
+        left = set(range(len(pairs)))
+        wrong = f"did not return one reading for each of {len(pairs)} pairs"
+        try:
+            for numbers, block in self.backend.read(pairs, self.prompt, self.scale, hidden=hidden):
+                scale = getattr(block, "scale", None)
+                if scale is not self.scale and scale != self.scale:
+                    given = getattr(scale, "name", None)
+                    wrong = f"returned scale {given!r} but was asked for {self.scale.name!r}"
+                    break
+                if len(block) != len(numbers) or not left.issuperset(numbers):
+                    break
+                left.difference_update(numbers)
+                yield numbers, block
+            else:
+                if not left:
+                    return
+        except (SystemExit, StopIteration) as error:
+            raise exited(self.backend, error) from error
+        except BackendError as error:
+            yield sorted(left), Readings.failed(self.scale, [str(error)] * len(left))
+            return
+        raise BackendError(f"{self.backend.identity.model} {wrong}")
+
+    def score_frame(self, frame: Any, **columns: Unpack[RowOptions]) -> Any:
+        """Return a copy of a ``pandas.DataFrame`` with scores beside its images and captions.
+
+        Args:
+            frame: A row per pair. New are the columns of ``Scores.to_pandas``: score, raw, ...
+            columns: Where things are: ``image="image"``, ``caption="caption"``,
+                ``references=None`` (a column of lists), ``images=None`` (the folder in which names
+                and COCO's numbers are found), ``prefix=""`` for the new columns.
+        """
+        return RowScorer(self, **columns).frame(frame)
+
+    def map_fn(self, **columns: Unpack[RowOptions]) -> RowScorer:
+        """Return the function that ``datasets.Dataset.map`` applies: adds score, raw and error.
+
+        ``columns`` are those of :meth:`score_frame`. It takes a row, or faster, a batch:
+        ``dataset.map(judge.map_fn(caption="text"), batched=True)``.
+        """
+        return RowScorer(self, **columns)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Judge:
+        return self  # it never changes, and a model is too large to be copied
+
+
+def _in_proportion(progress: Progress, pairs: int, asked: int) -> Progress:
+    """Return what is told of readings, of which there are more than pairs."""
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        before, done = done, done + more
+        progress(done * pairs // asked - before * pairs // asked)
+
+    return advance
+
+
+@cache
+def note_ignored_references(model: str) -> None:
+    """Say that references are not used: one line, once per process, on the logger ``discode``."""
+    logging.getLogger("discode").warning(
+        "discode: %s ignores references (recorded as references:ignored)", model
+    )
+
+
+def load(
+    model: str | os.PathLike[str] | Backend | None = None,
+    *,
+    method: str | Decoder = "discode",
+    prompt: str | os.PathLike[str] | Prompt | None = None,
+    scale: str | Scale | None = None,
+    store: str | os.PathLike[str] | ReadingStore | None = None,
+    batch_size: int | None = None,
+    by: str = "auto",
+    **options: Any,
+) -> Judge:
+    """Return a judge; prompt and scale are the model's own where they are not given.
+
+    Args:
+        model: "embedded", the default, which ships with the package and, chosen by default,
+            introduces itself in one line on standard error; "embedded:FILE.onnx";
+            a hub name or a folder of a local vision-language model (``discode models`` lists
+            some); "openai:NAME" or "endpoint:NAME" for a model behind an address
+            (docs/endpoints.md); "recorded:FILE"; or a :class:`~discode.backends.Backend`.
+        method: A row of ``discode methods``, or a decoder.
+        prompt: A prompt's name, a text file of your own, or a prompt.
+        scale: "unit", "ten", "five", "letters", or a range like "1-7".
+        store: A file that keeps what the model said; the next run asks only for the rest.
+        batch_size: Pairs per batch; 64, or what the model advises, if None.
+        by: What is judged: captions of several sentences as a whole ("caption"), by their
+            sentences ("sentence"), or by them where the model would not read all ("auto").
+        options: The model's own options, as ``discode models --options`` lists them:
+            ``threads=2`` for the embedded model, ``device="cuda"``, ``dtype="bfloat16"`` for a
+            local one, ``base_url="http://localhost:8000/v1"`` for a served one.
+
+    >>> load("embedded", method="smoothing", threads=2).signature["model"]
+    'discode-embedded'
+    """
+    if by not in WAYS:  # before a model is loaded for minutes
+        raise not_a_way(by)
+    backend = open_backend("embedded" if model is None else model, options)
+    if prompt is not None and not isinstance(prompt, Prompt):
+        prompt = get_prompt(str(prompt))
+    judge = Judge(
+        backend,
+        method if isinstance(method, Decoder) else get_decoder(method),
+        prompt or backend.prompt,
+        backend.scale if scale is None else get_scale(scale),
+        None,
+        backend.batch_size if batch_size is None else batch_size,
+        by,
+    )
+    if store is not None:  # last: a judge that is refused leaves no file
+        opened = store if isinstance(store, ReadingStore) else ReadingStore(store)
+        judge = replace(judge, store=opened)
+    if model is None:
+        introduce(backend.identity)
+    return judge
+
+
+def decode(
+    log_probs: Any,
+    method: str | Decoder = "discode",
+    scale: str | Scale = "ten",
+    *,
+    missing: str = "nan",
+    **options: Any,
+) -> Scores:
+    """Turn log-probabilities of the answers into scores.
+
+    Args:
+        log_probs: (K,) or (N, K) natural log-probabilities over the scale's answers, as lists,
+            an array or a tensor; or mappings of tokens to log-probabilities; or what OpenAI's
+            interfaces return: a response with log-probabilities, its ``logprobs``, or one
+            position of it; or :class:`Readings`, whose own scale counts then. Those that a
+            judge read keep its model and prompt in the signature.
+        method: A row of ``discode methods``, e.g. "discode" or "paper".
+        scale: "ten", "five", "letters", "unit" (digits after "0."), or a range like "1-7".
+        missing: What becomes of answers that a mapping lacks: "nan" or "spread".
+        options: The method's options, e.g. ``sigma2=0.05``.
+
+    >>> import numpy as np
+    >>> p = np.array([0.30, 0.02, 0.01, 0.01, 0.01, 0.01, 0.04, 0.40, 0.15, 0.05])
+    >>> round(float(decode(np.log(p))), 2), round(float(decode(np.log(p), "smoothing")), 2)
+    (7.15, 4.85)
+    >>> tokens = {"5": -0.1, "4": -2.5, "3": -5.0, "2": -8.0, "1": -9.0}
+    >>> round(float(decode(tokens, scale="five")), 2)
+    4.95
+    """
+    readings = (
+        log_probs
+        if isinstance(log_probs, Readings)
+        else _read(log_probs, get_scale(scale), missing)
+    )
+    decoder = get_decoder(method, **options)
+    if (origin := readings.origin) is not None:
+        signature = sign(
+            origin.identity, readings.scale, decoder, origin.prompt, references=origin.references,
+            by=origin.by,
+        )  # fmt: skip
+    else:
+        signature = sign(GIVEN, readings.scale, decoder, missing=missing)
+    return Scores.build(decoder, readings, signature)
+
+
+def _read(log_probs: Any, scale: Scale, missing: str) -> Readings:
+    parsed = readings_from_json(log_probs, scale, missing=missing)
+    if parsed is None:
+        return Readings.of(log_probs, scale, missing=missing)
+    for row, place in enumerate(parsed[1]):
+        if place is not None:
+            LOG.info("row %d: the answer is token %d of %d", row, place[0] + 1, place[1])
+    return parsed[0]

@@ -1,0 +1,210 @@
+"""What a study is: a row with a name, what it needs, and the function that makes its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discode._judge import Judge
+from discode.bench._agreement import AgreementProtocol
+from discode.bench._layout import CellTable
+from discode.bench._results import StudyResult, file_stem
+from discode.bench._run import RunProgress, measure_by, run_metrics
+from discode.bench._runlog import MetricResult, RunLog
+from discode.benchmarks import Benchmark
+from discode.errors import BackendError, DiscodeError, InputError, MissingExtraError
+from discode.metrics import MetricFactory
+from discode.metrics._base import NO_IMAGE
+from discode.metrics._registry import asks_judge
+from discode.options import Option
+
+
+@dataclass(frozen=True)
+class StudySetup:
+    """What a study works on; ``judges`` are not opened yet.
+
+    Benchmarks have the text they were asked for with ("foil:references=4") as names. ``logs`` are
+    runs to be shown; of ``kept``, runs of earlier studies, what they have of the same pairs and
+    judges is reused. ``metrics`` are metrics beside a study's, label to name.
+    """
+
+    benchmarks: Mapping[str, Benchmark] = field(default_factory=dict)
+    judges: Mapping[str, MetricFactory] = field(default_factory=dict)
+    logs: Mapping[str, RunLog] = field(default_factory=dict)
+    protocol: AgreementProtocol = field(default_factory=AgreementProtocol)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    progress: RunProgress | None = None
+    kept: Mapping[str, RunLog] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+    def count_up(self, label: str, total: int) -> Callable[[int], None] | None:
+        """Return a function that reports how many more of ``total`` pairs are done."""
+        return None if self.progress is None else partial(self.progress, label, total)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study, as ``discode paper NAME:KEY=VALUE`` runs it.
+
+    ``paper`` are the labels of the paper's tables and figures that it is about; ``benchmarks`` are
+    those it is run on without ``-b``, where they are there, () if it needs none.
+    """
+
+    name: str
+    about: str
+    paper: tuple[str, ...]
+    run: Callable[[StudySetup], StudyResult]
+    benchmarks: tuple[str, ...] = ()
+    options: tuple[Option, ...] = ()
+
+
+def run_each(
+    setup: StudySetup, make: Callable[[StudySetup, str, Benchmark], StudyResult]
+) -> StudyResult:
+    """Return what ``make`` finds for every judge on every benchmark as one result.
+
+    It is called with the setup of these alone, the benchmark's name and the benchmark. Names of
+    tables and figures are numbered from the second result with tables.
+    """
+    if not setup.benchmarks:
+        raise InputError("this study needs --data: a run has no captions, images or readings")
+    tables: dict[str, CellTable] = {}
+    figures: dict[str, Callable[[Path], None]] = {}
+    logs: dict[str, RunLog] = {}
+    findings: list[str] = []
+    problems: list[str] = []
+    number = 1
+    for (model, judge), (place, each) in product(setup.judges.items(), setup.benchmarks.items()):
+        alone = replace(setup, judges={model: judge}, benchmarks={place: each})
+        part = make(alone, place, each)
+        end = "" if number == 1 else f"-{number}"
+        tables |= {f"{name}{end}": table for name, table in part.tables.items()}
+        figures |= {f"{name}{end}": draw for name, draw in part.figures.items()}
+        logs |= part.logs
+        findings += part.findings
+        problems += part.problems
+        number += bool(part.tables)
+    problems = list(dict.fromkeys(problems))
+    if not tables:
+        raise InputError(next(iter(problems), "there is nothing to compare"))
+    return StudyResult(tables, figures, logs, findings, problems)
+
+
+def run_methods(
+    setup: StudySetup, methods: Sequence[str], scales: Sequence[str | None] = (None,)
+) -> StudyResult:
+    """Score every benchmark with every judge and method, without tables; nothing is asked twice.
+
+    What the setup's runs have of the same pairs and judge is reused; its ``logs`` come after the
+    new ones. Metrics that ask no judge are run once, with the first. ``scales`` are those to ask
+    the judges on; None is a judge's own.
+    """
+    logs: dict[str, RunLog] = {}
+    errors: dict[tuple[str, str], DiscodeError] = {}  # by run and label
+    gaps: dict[tuple[bool, str, str], list[str]] = {}  # labels by lack, run and reason
+    for number, (scale, (model, factory)) in enumerate(product(scales, setup.judges.items())):
+        judge = _opened(factory)
+        who = model if judge is None else judge.backend.identity.model
+        if scale is not None:
+            factory = replace(factory, scale=scale)
+            if judge is not None:  # one model for all scales
+                factory = replace(factory, model=judge.backend, options={})
+        names = [name for name in methods if number == 0 or asks_judge(name)]
+        metrics = {name: setup.metrics.get(name, name) for name in names}
+        for place, benchmark in setup.benchmarks.items():
+            run = " ".join(filter(None, [who, place, scale]))
+            log, problems = _score(setup, benchmark, factory, metrics)
+            for label, result in log.results.items():
+                failed = [why for why in result.failures.values() if why != NO_IMAGE]
+                if failed and label in metrics:
+                    count = f"{len(failed):,} of {len(result.value):,} pairs failed, the first: "
+                    key = False, run, count + failed[0]
+                    gaps.setdefault(key, []).append("the judge" if asks_judge(label) else label)
+            errors |= {(run, label): error for label, error in problems.items()}
+            earlier = logs[run].results if run in logs else {}  # another store of the same model
+            if results := {**log.results, **earlier}:
+                logs[run] = replace(log, results=results)
+    for (run, label), error in errors.items():
+        if run not in logs or label not in logs[run].results:
+            lack = is_lack(error)  # the same for every benchmark
+            key = lack, run.partition(" ")[0] if lack else run, str(error)
+            gaps.setdefault(key, []).append(label)
+    stems = {file_stem(run) for run in logs}
+    logs |= {name: log for name, log in setup.logs.items() if file_stem(name) not in stems}
+    return _concluded(logs, gaps)
+
+
+def _concluded(
+    logs: Mapping[str, RunLog], gaps: Mapping[tuple[bool, str, str], Sequence[str]]
+) -> StudyResult:
+    """Return runs with a line for each gap in them, or raise if there are none."""
+    lines: tuple[list[str], list[str]] = ([], [])
+    for (lack, where, reason), labels in gaps.items():
+        several = sorted({*labels})
+        names = ", ".join(several[:3]) + " ..." * (len(several) > 3)
+        lines[lack].append(f"{where}, {names}: {reason}")
+    failed, lacking = lines
+    if not logs:
+        if not gaps:
+            raise InputError("there is nothing to score; give --data FOLDER or --log RUN.json")
+        kind = BackendError if failed else InputError
+        raise kind(f"nothing could be scored: {'; '.join([*failed, *lacking])}")
+    missing = tuple(dict.fromkeys(lacking))
+    return StudyResult({}, logs=dict(logs), problems=tuple(failed), left_out=missing)
+
+
+def is_lack(error: DiscodeError) -> bool:
+    """Return whether something is missing, rather than that something failed."""
+    return isinstance(error, InputError | MissingExtraError)
+
+
+def _score(
+    setup: StudySetup, benchmark: Benchmark, factory: MetricFactory, metrics: Mapping[str, str]
+) -> tuple[RunLog, dict[str, DiscodeError]]:
+    """Return the log of the metrics that have scores, and why each of the others has none."""
+    log, problems = run_metrics(
+        benchmark, metrics, factory, setup.protocol,
+        earlier=_earlier(setup, benchmark, factory), progress=setup.progress,
+    )  # fmt: skip
+    unread = None
+    for label, result in log.results.items():
+        if not np.isfinite(result.value).any():
+            judged = asks_judge(label)
+            lack = judged and label.startswith("ref-")
+            lack = lack and not factory.judge.backend.takes_references
+            kind = InputError if lack else BackendError
+            problems[label] = kind(next(iter(result.errors.values()), "no scores"))
+            unread = problems[label] if judged and not lack else unread
+    if unread:  # that is why decoders of hidden states have nothing to decode
+        problems |= {label: unread for label in problems if asks_judge(label)}
+    results = {label: result for label, result in log.results.items() if label not in problems}
+    return replace(log, results=results), problems
+
+
+def _opened(factory: MetricFactory) -> Judge | None:
+    """Return a judge; None if it cannot be opened, with an error for each of its metrics."""
+    try:
+        return factory.judge
+    except DiscodeError:
+        return None
+
+
+def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) -> RunLog:
+    """Return what the logs have of these pairs by this judge, and by metrics that ask none."""
+    begun, judge = RunLog.begin(benchmark, setup.protocol, {}), _opened(factory)
+    results: dict[str, MetricResult] = {}
+    for log in (*setup.logs.values(), *setup.kept.values()):
+        if log.same_questions(begun):
+            results |= {
+                label: result
+                for label, result in measure_by(setup.protocol, log).results.items()
+                if not asks_judge(label)
+                or (judge and result.metric_signature.asked == judge.signature.asked)
+            }
+    return replace(begun, results=results)

@@ -1,0 +1,91 @@
+"""Bring together what a report is made of: runs of one benchmark joined, and its pairs loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from discode._pairs import Pair
+from discode.bench._runlog import MetricResult, RunLog
+from discode.bench._tables import benchmark_place
+from discode.benchmarks import BENCHMARKS, load_benchmark
+from discode.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class GatheredRun:
+    """Everything that is known about one benchmark, by the names that tables give it.
+
+    ``sources`` are the runs that were joined into ``log``, ``pairs`` (P) its pairs, or none where
+    its data was not loaded; ``data`` says whether captions and images are shown, and why not.
+    """
+
+    name: str
+    log: RunLog
+    sources: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+    data: str
+
+
+def gather_runs(runs: Mapping[str, RunLog], data: Sequence[Path] = ()) -> list[GatheredRun]:
+    """Join runs, given by name, that ask the same questions, and load their pairs from ``data``.
+
+    Results have the names that :func:`~discode.bench._tables.table_cells` gives them: a metric
+    that two runs made differently has the run's name after its own. Pairs are taken from the first
+    of the folders that holds the very files of the run; otherwise there are none.
+    """
+    if not any(log.results for log in runs.values()):
+        raise InputError("these runs have no results; discode bench run adds some")
+    places: dict[str, dict[str, RunLog]] = {}
+    for name, log in runs.items():
+        if log.results:
+            places.setdefault(log.benchmark, {})[name] = log
+    gathered = []
+    for benchmark, logs in places.items():
+        first = next(iter(logs.values()))
+        if all(log.same_questions(first) for log in logs.values()):
+            gathered.append(_load(benchmark, _join(logs), tuple(logs), data))
+        else:
+            for name, log in logs.items():
+                gathered.append(_load(f"{benchmark} ({name})", log, (name,), data))
+    return sorted(gathered, key=lambda run: benchmark_place(run.log.benchmark))
+
+
+def _join(runs: Mapping[str, RunLog]) -> RunLog:
+    first = next(iter(runs.values()))
+    if len({log.protocol.ties for log in runs.values()}) > 1:
+        raise InputError(
+            f"runs of {first.benchmark} count ties differently ({', '.join(runs)}); make a report "
+            "of each"
+        )
+    signatures: dict[str, set[str]] = {}
+    for log in runs.values():
+        for label, result in log.results.items():
+            signatures.setdefault(label, set()).add(str(result.signature))
+    results: dict[str, MetricResult] = {}
+    for name, log in runs.items():
+        for label, result in log.results.items():
+            results[label if len(signatures[label]) == 1 else f"{label} ({name})"] = result
+    return replace(first, results=results)
+
+
+def _load(name: str, log: RunLog, sources: tuple[str, ...], data: Sequence[Path]) -> GatheredRun:
+    def without(reason: str) -> GatheredRun:
+        return GatheredRun(name, log, sources, (), f"Ids and scores only: {reason}.")
+
+    if not data:
+        return without("a run keeps no captions; --data shows them")
+    if log.benchmark not in BENCHMARKS:
+        return without(f"this version does not know the benchmark {log.benchmark}")
+    reasons = []
+    for folder in data:
+        try:
+            loaded = load_benchmark(log.benchmark, folder, log.options)
+        except InputError as error:
+            reasons.append(str(error).partition(";")[0])
+            continue
+        if RunLog.begin(loaded, log.protocol, {}).same_questions(log):
+            return GatheredRun(name, log, sources, loaded.pairs, "")
+        reasons.append(f"the files in {folder} are not those of the run: their checksums differ")
+    return without("; ".join(dict.fromkeys(reasons)))

@@ -1,0 +1,173 @@
+"""Rows of tables in memory, scored: a ``pandas.DataFrame``, the batches of ``datasets``."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from discode._columns import PairColumns, is_missing
+from discode._pairs import Pair, PairParser, pair_from
+from discode._scores import SENTENCE_COLUMNS, Metric, Scores
+from discode.errors import InputError, lookup, require
+
+MAP_COLUMNS = ("score", "raw", "error", "signature")
+"""What ``Dataset.map`` gets."""
+FRAME_COLUMNS = (
+    *MAP_COLUMNS, "smoothing", "distribution", "bound", "other_score", *SENTENCE_COLUMNS, "flags",
+)  # fmt: skip
+"""What a frame gets, as far as the metric has it."""
+
+
+def score_columns(
+    metric: Metric,
+    images: Sequence[Any],
+    captions: Sequence[Any],
+    references: Sequence[Any] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    numbered: bool = False,
+) -> Scores:
+    """Score N rows, given as columns; a row that is no pair is NaN, with the reason.
+
+    Args:
+        metric: A judge, or another metric.
+        images: Paths, names or COCO's numbers of images in ``folder``, bytes, open images, or what
+            ``datasets`` stores: ``{"bytes": ..., "path": ...}``.
+        captions: Texts.
+        references: A list of texts per row, or one text.
+        folder: Where images are found.
+        numbered: Whether texts in ``images`` may be COCO's numbers, too; numbers always are.
+    """
+    if isinstance(captions, str) or isinstance(images, str | bytes):
+        raise InputError(
+            "images and captions are columns, a list each; put a single one into a list"
+        )
+    groups = [None] * len(captions) if references is None else references
+    lengths = {"images": len(images), "captions": len(captions), "references": len(groups)}
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{count} {name}" for name, count in lengths.items())
+        raise InputError(f"columns must be equally long, not {counts}")
+    parser = PairParser(folder)
+    pairs: list[Pair] = []
+    places: list[int] = []
+    errors: dict[int, str] = {}
+    for number, (image, caption, group) in enumerate(zip(images, captions, groups, strict=True)):
+        try:
+            pairs.append(_pair_of(parser, image, caption, group, number, numbered))
+            places.append(number)
+        except InputError as error:
+            errors[number] = str(error)
+    scores = metric.score_pairs(pairs)
+    return scores.spread(places, len(captions), errors) if errors else scores
+
+
+def _pair_of(
+    parser: PairParser, image: Any, caption: Any, references: Any, number: int, numbered: bool
+) -> Pair:
+    where = f"row {number}"
+    for what, value in (("image", image), ("caption", caption)):
+        if is_missing(value):
+            raise InputError(f"{where} has no {what}")
+    if is_missing(references):
+        references = []
+    elif not isinstance(references, str):
+        references = list(references)  # a column of lists may hold arrays
+    if isinstance(image, str | os.PathLike | numbers.Integral | bytes | Mapping):
+        column = "image_id" if numbered else "image"
+        row = {column: image, "caption": caption, "references": references}
+        return parser.parse(row, where, str(number))
+    references = (references,) if isinstance(references, str) else references
+    return pair_from(image, caption, references, where=where, name=str(number))
+
+
+class RowOptions(TypedDict, total=False):
+    """Where a table has what; the attributes of :class:`RowScorer` say more."""
+
+    image: str
+    caption: str
+    references: str | None
+    images: str | os.PathLike[str] | None
+    prefix: str
+
+
+@dataclass(frozen=True)
+class RowScorer:
+    """Scores the rows of a table, whose columns it knows by name.
+
+    Attributes:
+        metric: A judge, or another metric.
+        image: The column of images, as :func:`score_columns` takes them.
+        caption: The column of captions.
+        references: The column of references; None to use none.
+        images: The folder in which images are found by name, or by COCO's number.
+        prefix: What the names of new columns begin with.
+    """
+
+    metric: Metric
+    image: str = "image"
+    caption: str = "caption"
+    references: str | None = None
+    images: str | os.PathLike[str] | None = None
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        # A judge keeps its signature when it is first asked for. Asked now, what `datasets` makes a
+        # fingerprint of is the same before the first call and after it.
+        _ = self.metric.signature
+
+    def __call__(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the new columns of a batch (a list per column), or of one row."""
+        self._check(rows, MAP_COLUMNS)
+        text = rows[self.caption]
+        single = isinstance(text, str) or not hasattr(text, "__len__")
+        scores = self._score(
+            {name: [rows[name]] if single else rows[name] for name in self._names()}
+        )
+        # No column may be empty in one batch and full of text in the next: Arrow has one type each.
+        columns = (
+            scores.value.tolist(),
+            [math.nan] * len(scores) if scores.raw is None else scores.raw.tolist(),
+            [scores.errors.get(row, "") for row in range(len(scores))],
+            [str(scores.signature)] * len(scores),
+        )
+        return {
+            self.prefix + name: column[0] if single else column
+            for name, column in zip(MAP_COLUMNS, columns, strict=True)
+        }
+
+    def frame(self, frame: Any) -> Any:
+        """Return a copy of a ``pandas.DataFrame`` with columns of ``Scores.to_pandas`` added."""
+        if not isinstance(frame, require("pandas", "pandas").DataFrame):
+            raise InputError(f"frame is a pandas.DataFrame, not {type(frame).__name__}")
+        self._check(frame, FRAME_COLUMNS)
+        scores = self._score({name: frame[name].tolist() for name in self._names()})
+        columns = scores.to_pandas().drop(columns=["image", "caption"], errors="ignore")
+        return frame.assign(**{self.prefix + name: columns[name].array for name in columns})
+
+    def _names(self) -> list[str]:
+        return [name for name in (self.image, self.caption, self.references) if name is not None]
+
+    def _score(self, columns: Mapping[str, Sequence[Any]]) -> Scores:
+        references = None if self.references is None else columns[self.references]
+        return score_columns(
+            self.metric, columns[self.image], columns[self.caption], references, self.images,
+            numbered=PairColumns.among([self.image]).numbered,
+        )  # fmt: skip
+
+    def _check(self, table: Any, new: Any) -> None:
+        """Raise where a table lacks a column, or has one that would be written over."""
+        have = list(table)
+        for name in self._names():
+            lookup({str(known): known for known in have}, name, "column")
+            if have.count(name) > 1:
+                raise InputError(f"there are {have.count(name)} columns {name!r}; give each a name")
+        for name in new:
+            if self.prefix + name in have:
+                raise InputError(
+                    f"there is a column {self.prefix + name!r} already; drop it, or give another "
+                    "prefix, such as prefix='discode_'"
+                )

@@ -1,0 +1,200 @@
+"""Requests and answers of the API as models: they check what is sent, and make openapi.json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+
+from discode._serve.limits import Limits
+
+METHOD_CHARACTERS = 400
+"""The longest method that a request may name; one with every option has half as many."""
+
+
+class ScoreFields(BaseModel):
+    """What a score request says."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    image: Sequence[str | bytes]
+    captions: list[str]
+    references: list[str]
+    method: str | None
+
+
+def score_models(limits: Limits) -> tuple[type[ScoreFields], type[ScoreFields]]:
+    """Return the models of a request in JSON and of a form, with a service's limits."""
+    texts = Annotated[
+        list[Annotated[str, Field(max_length=limits.characters)]],
+        BeforeValidator(
+            lambda value: [value] if isinstance(value, str) else value or [],
+            json_schema_input_type=str | list[str],
+        ),
+    ]
+
+    images = Annotated[
+        list[str],
+        BeforeValidator(
+            lambda value: [value] if isinstance(value, str) else value,
+            json_schema_input_type=str | list[str],
+        ),
+    ]
+
+    class ScoreBody(ScoreFields):
+        image: images = Field(
+            min_length=1,
+            max_length=limits.captions,
+            validation_alias=AliasChoices("image", "images"),
+            description="Base64, as it is or in a data URL (data:image/png;base64,...); an http(s) "
+            "URL where the server allows it. A list holds an image per caption",
+        )
+        captions: texts = Field(
+            min_length=1,
+            max_length=limits.captions,
+            validation_alias=AliasChoices("captions", "caption"),
+            description="One or many, all of this image; as many as images where there are several",
+        )
+        references: texts = Field(
+            [],
+            validation_alias=AliasChoices("references", "reference"),
+            max_length=limits.references,
+            description="Captions by people, for all of the captions; not every model takes them",
+        )
+        method: str | None = Field(
+            None,
+            max_length=METHOD_CHARACTERS,
+            description="A row of `methods`, with options after a colon: discode:sigma2=0.05",
+        )
+
+    class ScoreForm(ScoreBody):
+        image: list[bytes] = Field(  # type: ignore[assignment]
+            min_length=1,
+            max_length=limits.captions,
+            description="A file: AVIF, BMP, GIF, JPEG, PNG, TIFF or WebP; one, or one per caption",
+        )
+
+    return ScoreBody, ScoreForm
+
+
+class ScoredCaption(BaseModel):
+    """The row of a caption."""
+
+    caption: str = Field(description="As it was sent")
+    raw: float | None = Field(description="The answer that greedy decoding would print")
+    smoothing: float | None = Field(description="The mean of `probabilities`: without a prior")
+    score: float | None = Field(description="null where there is none; then `error` says why")
+    probabilities: list[float | None] | None = Field(
+        description="The model's own probabilities of `answers` after `stem`"
+    )
+    distribution: list[float | None] | None = Field(
+        description="What the method makes of `probabilities`; its mean is the score"
+    )
+    stem: str = Field(description="What stands before the answer: 0. or 1.")
+    flags: list[str] = Field(description="bimodal, cut, defused, degenerate, generated, truncated")
+    other_score: float | None = Field(
+        None,
+        description="Where bimodal: the score after a change of the log-probabilities by 0.05",
+    )
+    error: str | None
+    sentences: int | None = Field(
+        None,
+        description="How many sentences a caption longer than the model reads was judged by: "
+        "`raw`, `smoothing` and `score` are means; it has no distribution",
+    )
+    lowest_sentence: str | None = Field(None, description="The one with the lowest score")
+    lowest_score: float | None = Field(None, description="Its score")
+
+
+class ScoreAnswer(BaseModel):
+    """The answer to a score request."""
+
+    model: str
+    scale: str
+    answers: list[str] = Field(description="The scale's answers, lowest first")
+    scores: list[ScoredCaption] = Field(description="A row per caption, in the order sent")
+    counts: dict[str, int] = Field(description="How many rows failed, and how many carry each flag")
+    signature: str = Field(description="How the numbers were made; quote it with them")
+    smoothing_signature: str = Field(description="How `smoothing` was made")
+
+
+class ExplainedWord(BaseModel):
+    """A word of a caption, and what it does to the score."""
+
+    start: int = Field(description="Its first character in the caption, counted in code points")
+    end: int = Field(description="The character after its last one")
+    text: str
+    kind: str = Field(description="subject, noun, person, modifier, adjective, number or verb")
+    variant: str = Field(description="The caption that says nothing in its place")
+    effect: float | None = Field(description="The caption's score less that of the variant")
+    expected: float = Field(description="The effect of a right word of its kind; 0 if not known")
+    blame: float | None = Field(description="`expected` less `effect`")
+    marked: bool = Field(description="Whether it is taken for wrong")
+    error: str = Field(description="Why there is no effect: `not read` after what the judge reads")
+
+
+class ExplainedCaption(BaseModel):
+    """The row of a caption."""
+
+    caption: str = Field(description="As it was sent")
+    score: float | None
+    spans: list[ExplainedWord] = Field(description="The words that were looked at, in their order")
+    left_out: int = Field(description="How many more words the caption has: only 40 are looked at")
+    cut: bool = Field(description="Whether the judge read only part of the caption")
+    error: str = Field(description="Why it could not be explained, or not all of it")
+
+
+class ExplainAnswer(BaseModel):
+    """The answer to a request that asks which words are wrong."""
+
+    model: str
+    scale: str
+    explanations: list[ExplainedCaption] = Field(description="A row per caption, in their order")
+    counts: dict[str, int] = Field(description="How many rows have an error")
+    signature: str = Field(description="How the numbers were made; quote it with them")
+
+
+Answer = ScoreAnswer | ExplainAnswer
+
+
+class ModelsAnswer(BaseModel):
+    """The judge, the methods of decoding, the limits."""
+
+    version: str
+    models: list[dict[str, Any]] = Field(
+        description="The judge: its name, revision, scale, a note on what to expect of it, and "
+        "typical scores where they are known"
+    )
+    methods: list[dict[str, str]] = Field(description="The methods that a request may name")
+    method: str = Field(description="The method where a request names none")
+    urls: bool = Field(description="Whether images are fetched by URL")
+    limits: dict[str, int | float] = Field(description="What a request may hold")
+
+
+class ErrorText(BaseModel):
+    """A code for programs, and one line for people."""
+
+    code: str
+    message: str
+
+
+class ErrorAnswer(BaseModel):
+    """The answer to a request that was refused."""
+
+    error: ErrorText
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": meaning}
+    for status, meaning in {
+        400: "The form is cut off",
+        401: "The token is missing or wrong",
+        408: "The body took too long to arrive",
+        413: "The body, or the image at a URL, is too large",
+        415: "Neither JSON nor a form",
+        422: "A field, the image or its URL cannot be used",
+        503: "Too many requests at once; see Retry-After",
+        504: "The judge took too long",
+    }.items()
+}

@@ -1,0 +1,401 @@
+"""Local vision-language models: any ``AutoModelForImageTextToText`` as a judge.
+
+One forward pass reads everything: the stems "0." and "1." are forced, with and without a space
+where a model may begin with one ("ASSISTANT: 0.8"). Captions of an image share its computation.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode._pairs import Pair
+from discode._prompts import FLEUR, Prompt
+from discode._scales import UNIT, Scale
+from discode.backends._base import Backend, Blocks
+from discode.backends._local.calibrate import calibrate
+from discode.backends._local.forward import Runner
+from discode.backends._local.generate import written_before_answer
+from discode.backends._local.load import LocalOptions, OpenedModel, open_model, short_message
+from discode.backends._local.prefix import Answers, CaptionGroup
+from discode.backends._local.vocabulary import TokenizedPrompt, readings_from_logp
+from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
+from discode.images import ImageSource, image_digest
+from discode.readings import Identity, Readings, ReadingsCollector
+
+T = TypeVar("T")
+LOG = logging.getLogger("discode")
+IMAGES_AHEAD = 16
+"""Images that are decoded and processed before the model wants them: two batches."""
+DIGESTED = 512
+"""Pairs whose images are looked at together: those of equal images share their computation."""
+MIN_LEAD = 0.5
+"""Below this probability that an answer begins with a stem, we let the model generate it."""
+
+
+@dataclass
+class _Batch:
+    """Images that were given to the model: its ``answers``, or the ``reason`` why it has none."""
+
+    groups: list[CaptionGroup]
+    answers: Answers | None = None
+    reason: str = ""
+
+
+class Local(Backend):
+    """A backend for a model folder or a hub name.
+
+    Args:
+        model: Hub name ("llava-hf/llama3-llava-next-8b-hf"), folder, or a model already opened.
+        options: Those of :class:`LocalOptions`.
+
+    Weights are loaded when they are first needed: what is answered from a store needs none. Packed
+    and separate passes agree up to rounding. This is checked for each model when it is loaded;
+    where it fails, pairs run separately and a warning says so.
+    """
+
+    def __init__(self, model: str | os.PathLike[str] | OpenedModel, **options: Any) -> None:
+        self.options = LocalOptions(**options)
+        if not isinstance(model, OpenedModel):
+            model = open_model(os.fspath(model), self.options)
+        self._model = model
+        self._runner: Runner | None = None
+        self._refused: DiscodeError | None = None
+        self._batch_images = self.options.batch_images
+        # A GPU works through many pairs without a pause; a CPU is asked about a few.
+        self._on_gpu = model.device.type == "cuda"
+        self.batch_size = 4096 if self._on_gpu else 64
+        self.identity = self._identity(model)
+
+    @property
+    def runner(self) -> Runner:
+        """The model with its weights; whoever asks first waits until they are loaded.
+
+        Weights that cannot be loaded, which may take minutes to find, are not tried again.
+        """
+        if self._runner is None:
+            with self._model.lock:
+                if self._refused is not None:
+                    raise self._refused
+                try:
+                    self._runner = self._runner or self._load()
+                except DiscodeError as error:
+                    self._refused = error
+                    raise
+        return self._runner
+
+    def _load(self) -> Runner:
+        """Load the model and run it once; raise where it cannot be run."""
+        try:
+            runner = Runner(self._model, self.options.batch_captions)
+            runner.packed = calibrate(runner, FLEUR, UNIT) and self.options.packing == "auto"
+        except require("torch", "hf").OutOfMemoryError as error:
+            raise InputError(
+                f"{self._model.name} leaves no memory on {self._model.device} to run it: "
+                f"{short_message(error)}; try quantize='4bit', device_map='auto' or a smaller model"
+            ) from error
+        except BackendError as error:  # which fails the pairs of one batch
+            raise InputError(str(error)) from error
+        except DiscodeError:
+            raise
+        # The first forward pass may fail in any way: code that comes with a model may need another
+        # machine or another version of something.
+        except Exception as error:
+            raise InputError(
+                f"{self._model.name} was loaded but cannot be run: {short_message(error)}"
+            ) from error
+        runner.second_decimal = self.options.second_decimal == "auto"
+        return runner
+
+    def _identity(self, opened: OpenedModel) -> Identity:
+        """Return the model's name and whatever changes the numbers."""
+        options = self.options
+        parts = [
+            opened.revision,
+            "space" * opened.vocabulary.may_begin_with_space("a"),
+            options.read if options.read != "auto" else "",
+            "legacy_spaces=off" * (options.legacy_spaces == "off"),
+            "second" * (options.second_decimal == "auto"),
+        ]
+        dtype = f"{options.quantize}-{opened.dtype}" if options.quantize else opened.dtype
+        return Identity(opened.name, "+".join(filter(None, parts)), dtype)
+
+    @property
+    def capabilities(self) -> frozenset[str]:  # type: ignore[override]  # it is worked out
+        """Hidden states, where the logits are the head's product with them and nothing else.
+
+        To know that, the model is loaded.
+        """
+        return frozenset({"hidden"} if self.runner.logit_scale else ())
+
+    def check(self, prompt: Prompt, scale: Scale) -> None:
+        """Raise unless the tokenizer has one token for every answer."""
+        self._model.vocabulary.tokenize_prompt(prompt, scale, references=prompt.free is None)
+
+    def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Blocks:
+        """Read N pairs; the captions of an image share its computation.
+
+        A batch's answers are fetched when the next batch has been started: while they are made
+        into readings, decoded and stored by whoever takes them, the device has work.
+        """
+        batches: deque[_Batch] = deque()
+        _ = self.runner  # is loaded before threads need it
+        for answer in self._batches(pairs, prompt, scale):
+            if isinstance(answer, tuple):
+                rows, reason = answer
+                yield rows, Readings.failed(scale, [reason] * len(rows))
+                continue
+            batches.append(self._start(answer, hidden))
+            if len(batches) > 1:
+                yield from self._finish(batches.popleft(), hidden)
+        while batches:
+            yield from self._finish(batches.popleft(), hidden)
+
+    def _batches(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
+    ) -> Iterator[list[CaptionGroup] | tuple[Sequence[int], str]]:
+        """Yield images of one shape that run at once, or rows and why they cannot be read.
+
+        Images of other shapes wait for more of their kind, but not many. A GPU begins with a few,
+        which are ready first.
+        """
+        waiting: dict[Any, list[CaptionGroup]] = {}
+        started = 0
+        for rows, group in self._prepared(pairs, prompt, scale):
+            if isinstance(group, str):
+                yield rows, group
+                continue
+            kind, most = (group.image.shape(), group.tokenized), IMAGES_AHEAD
+            if self._on_gpu:
+                most = min(most, 2 << started)
+            groups = waiting.setdefault(kind, [])
+            if groups and not self._fit_together([*groups, group], most):
+                full = kind
+            elif sum(map(len, waiting.values())) >= most:
+                full = max(waiting, key=lambda each: len(waiting[each]))
+            else:
+                full = None
+            if full is not None:
+                yield waiting.pop(full)
+                started += 1
+            waiting.setdefault(kind, []).append(group)
+        yield from waiting.values()
+
+    def _prepared(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
+    ) -> Iterator[tuple[Sequence[int], CaptionGroup | str]]:
+        """Yield the pairs of each image as the model's inputs, or why some cannot be read.
+
+        Threads decode the next images and tokenise their captions while the model runs; after
+        Ctrl-C, what has not begun is cancelled.
+        """
+        with (
+            ThreadPoolExecutor(4, initializer=self._limit_threads) as threads,
+            ExitStack() as leave,
+        ):
+            leave.callback(threads.shutdown, wait=False, cancel_futures=True)
+            images = self._by_image(pairs, prompt, threads)
+            jobs: deque[tuple[list[int], Future[Any] | str]] = deque()
+            while True:
+                for rows, having in itertools.islice(images, IMAGES_AHEAD - len(jobs)):
+                    if isinstance(having, str):
+                        jobs.append((rows, having))
+                        continue
+                    tokenized = self.runner.vocabulary.tokenize_prompt(
+                        prompt, scale, references=having
+                    )
+                    jobs.append((rows, threads.submit(self._prepare, pairs, rows, tokenized)))
+                if not jobs:
+                    return
+                rows, job = jobs.popleft()
+                try:
+                    group, refused = job.result() if isinstance(job, Future) else (job, {})
+                except (ImageError, BackendError) as error:
+                    group, refused = str(error), {}
+                for row, reason in refused.items():
+                    yield [row], reason
+                asked = rows if isinstance(group, str) else group.rows
+                if asked:
+                    yield asked, group
+
+    def _limit_threads(self) -> None:
+        """Let a thread that prepares images for a GPU use one core, or it would slow the others."""
+        if self._on_gpu:
+            require("torch", "hf").set_num_threads(1)
+
+    def _by_image(
+        self, pairs: Sequence[Pair], prompt: Prompt, threads: Executor
+    ) -> Iterator[tuple[list[int], bool | str]]:
+        """Yield the rows of each image and whether they have references, or why they fail.
+
+        Images are told apart by their digests, :data:`DIGESTED` pairs at a time.
+        """
+        for start in range(0, len(pairs), DIGESTED):
+            some = range(start, min(start + DIGESTED, len(pairs)))
+            images = {id(pairs[row].image): pairs[row].image for row in some}
+            digests = dict(zip(images, threads.map(_digest, images.values()), strict=True))
+            rows_of: dict[tuple[str, bool], list[int]] = {}
+            for row in some:
+                digest, having = digests[id(pairs[row].image)], bool(pairs[row].references)
+                try:
+                    prompt.template(having)
+                    if isinstance(digest, Exception):
+                        raise digest
+                except (ImageError, InputError) as error:
+                    yield [row], str(error)
+                else:
+                    rows_of.setdefault((digest, having), []).append(row)
+            yield from ((rows, having) for (_, having), rows in rows_of.items())
+
+    def _fit_together(self, groups: Sequence[CaptionGroup], most: int) -> bool:
+        """Whether images of one shape can run at once: at most so many, and in memory."""
+        fitting = self._batch_images or self.runner.images_that_fit(groups[-1].image)
+        # All are padded to the longest.
+        longest = max(len(ids) for group in groups for ids in group.suffixes)
+        tokens = len(groups) * longest
+        return len(groups) <= min(most, fitting) and tokens <= self.runner.max_packed_tokens()
+
+    def _prepare(
+        self, pairs: Sequence[Pair], rows: Sequence[int], tokenized: TokenizedPrompt
+    ) -> tuple[CaptionGroup, dict[int, str]]:
+        """Return an image and its captions as the model's inputs, and why rows are left out."""
+        image = self.runner.process_image(pairs[rows[0]].image, tokenized)
+        group = CaptionGroup(tokenized, image, [], [], [])
+        refused = {}
+        most = self.runner.max_suffix(image, tokenized)
+        asked = [pairs[row] for row in rows]
+        # Tokenizers refuse captions (half a character) with all kinds of exceptions; then each is
+        # tried alone.
+        try:
+            suffixes: Sequence[list[int] | None] = tokenized.suffixes(asked)
+        except Exception:
+            suffixes = [None] * len(asked)
+        for row, pair, suffix in zip(rows, asked, suffixes, strict=True):
+            try:
+                suffix = suffix or tokenized.suffixes([pair])[0]
+                if len(suffix) > most:
+                    raise InputError(
+                        f"the caption makes a prompt of {len(suffix) - most} tokens more than the "
+                        "model can see"
+                    )
+            except Exception as error:
+                refused[row] = f"the caption cannot be asked about: {short_message(error)}"
+                continue
+            group.pairs.append(pair)
+            group.rows.append(row)
+            group.suffixes.append(suffix)
+        return group, refused
+
+    def _start(self, groups: list[CaptionGroup], hidden: bool) -> _Batch:
+        """Give images that share a shape to the model, without waiting for its answers."""
+        if self.options.read == "generate":
+            return _Batch(groups)
+        return _Batch(groups, *self._try(groups, lambda: self.runner.start(groups, hidden)))
+
+    def _finish(self, batch: _Batch, hidden: bool) -> Blocks:
+        """Yield the readings of a batch; an image that fails does not fail the others."""
+        groups, answers, reason = batch.groups, batch.answers, batch.reason
+        batch.answers = None
+        readings = None
+        if not reason:
+            readings, reason = self._try(groups, lambda: self._readings(groups, answers, hidden))
+        if readings is None and len(groups) > 1:
+            for group in groups:
+                yield from self._finish(self._start([group], hidden), hidden)
+            return
+        rows, scale = [row for group in groups for row in group.rows], groups[0].tokenized.scale
+        if readings is None:
+            yield rows, Readings.failed(scale, [reason] * len(rows))
+        else:
+            yield rows, Readings.concat(scale, readings)
+
+    def _try(self, groups: list[CaptionGroup], work: Callable[[], T]) -> tuple[T | None, str]:
+        """Return what the model gives for some images, or why it gives nothing."""
+        batch_captions = self.runner.batch_captions
+        try:
+            return work(), ""
+        # A model's code may raise anything; only the image that caused it is to fail.
+        except Exception as error:
+            short = isinstance(error, require("torch", "hf").OutOfMemoryError)
+            what = "ran out of memory with" if short else "failed on"
+            reason = f"the model {what} this image{' alone' * short}: {short_message(error)[:200]}"
+        # From here on nothing refers to the error, and through it to the memory of what failed.
+        if short:  # even with one caption at a time: it was the images
+            self.runner.batch_captions, self.runner.one_pass = batch_captions, False
+            if len(groups) > 1:
+                self._batch_images = len(groups) // 2
+                LOG.warning(
+                    "discode: out of memory; continuing with %d images at once", self._batch_images
+                )
+        return None, reason
+
+    def _readings(
+        self, groups: list[CaptionGroup], answers: Answers | None, hidden: bool
+    ) -> list[Readings]:
+        if answers is None:
+            return [self._generated(group, range(len(group.rows)), hidden) for group in groups]
+        result = []
+        for group, readings in zip(groups, self._forced(groups, answers, hidden), strict=True):
+            unsure = np.flatnonzero(_lead_mass(readings) < MIN_LEAD).tolist()
+            if unsure and self.options.read == "auto":
+                gather = ReadingsCollector(readings.scale, len(readings))
+                gather.add(readings, range(len(readings)))
+                gather.add(self._generated(group, unsure, hidden), unsure)
+                readings = gather.readings()
+            result.append(readings)
+        return result
+
+    def _forced(
+        self, groups: list[CaptionGroup], answers: Answers, hidden: bool, how: str = "forced"
+    ) -> list[Readings]:
+        """Read the ratings that follow the prompts, and what the model wrote after them."""
+        tokenized = groups[0].tokenized
+        head = self.runner.head_rows(tokenized).cpu().numpy() if hidden else None
+        return [
+            readings_from_logp(tokenized, logp, states, head, how) for logp, states in answers()
+        ]
+
+    def _generated(self, group: CaptionGroup, indices: Sequence[int], hidden: bool) -> Readings:
+        """Let the model write until its rating, caption by caption; then read all ratings there."""
+        tokenized, vocabulary = group.tokenized, self.runner.vocabulary
+        gather = ReadingsCollector(tokenized.scale, len(indices))
+        written: dict[int, list[int]] = {}
+        for place, index in enumerate(indices):
+            tokens = self.runner.generate(group, index)
+            pieces = [vocabulary.piece(tokens, step) for step in range(len(tokens))]
+            try:
+                written[index] = written_before_answer(tokens, pieces, tokenized)
+            except InputError as error:
+                why = f"{error}; read=forced reads it all the same"
+                gather.add(Readings.failed(tokenized.scale, [why]), [place])
+        if written:
+            groups = [group.after(written)]
+            answers = self.runner.start(groups, hidden)
+            (readings,) = self._forced(groups, answers, hidden, "generated")
+            gather.add(readings, [i for i, index in enumerate(indices) if index in written])
+        return gather.readings()
+
+
+def _digest(image: ImageSource) -> str | ImageError:
+    try:
+        return image_digest(image)
+    except ImageError as error:
+        return error
+
+
+def _lead_mass(readings: Readings) -> NDArray[np.float64]:
+    """Return the probability (N,) that an answer begins with a stem of the scale, or is one."""
+    lead = readings.answer_logp[:, 0] if readings.lead_logp is None else readings.lead_logp
+    return np.asarray(np.exp(lead).sum(axis=1))

@@ -1,0 +1,146 @@
+"""Say of a model, before its weights are downloaded, whether it can be a judge and how it is read.
+
+Only the small files are read: configuration, tokenizer, processor, chat template. No code of the
+model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from discode._extras import require_transformers
+from discode._prompts import FLEUR
+from discode._scales import UNIT
+from discode.backends._local import hub, internvl, memory
+from discode.backends._local.adapters import REMOTE_CODE_MODELS
+from discode.backends._local.catalog import CATALOG, UNTRIED
+from discode.backends._local.load import (
+    check_name,
+    describe,
+    in_one_line,
+    quiet,
+    read_settings,
+)
+from discode.backends._local.vocabulary import TokenizedPrompt, Vocabulary, conversation
+from discode.errors import InputError, require
+
+SMALL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
+"""What is downloaded of a model; weights and code are not."""
+EXAMPLE = "0.8"
+
+
+def check_model(name: str, revision: str | None = None) -> dict[str, str]:
+    """Return how a hub name or a folder would be read, line by line, for people."""
+    with _opening(name, revision) as (folder, offline):
+        settings = read_settings(folder)
+        architecture = (settings.get("architectures") or [""])[0]
+        kind = settings.get("model_type") or architecture
+        size = hub.model_bytes(name, revision, "bfloat16", offline=offline)
+        if architecture in REMOTE_CODE_MODELS:
+            adapter = REMOTE_CODE_MODELS[architecture].adapter.__name__
+            route = f"by its own code (-M trust_remote_code=true) and the adapter {adapter}"
+            captions = _captions(adapter.lower(), remote=True)
+            start = tokens = "known once its code has run"
+        elif "auto_map" in settings and not internvl.is_original(settings) and not _native(kind):
+            raise InputError(
+                f"{name} cannot be opened: it is a {kind!r} model with code of its own, for which "
+                "there is no adapter"
+            )
+        else:
+            described = describe(str(folder), {"revision": None, "trust_remote_code": False})
+            vocabulary = Vocabulary(described.processor)
+            tokenized = vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
+            route = (
+                "its layout is translated for transformers' InternVL; its own code is not run"
+                if described.original
+                else "by transformers, without code of its own"
+            )
+            captions = _captions(described.config.model_type)
+            start, tokens = _start(vocabulary, tokenized.text), _tokens(tokenized)
+            size = size or _counted_bytes(described.config)
+    four_bits = memory.gigabytes(0.28 * size)  # with their scales
+    weights = f"{memory.gigabytes(size)} in bfloat16, {four_bits} in 4 bit"
+    return {
+        "model": f"{name} ({kind})",
+        "opened": route,
+        "captions": captions,
+        "an answer begins with": start,
+        "answers on unit": tokens,
+        "memory of the weights": weights if size else "unknown before the download",
+    }
+
+
+def open_vocabulary(name: str, revision: str | None = None) -> Vocabulary:
+    """Return the tokenizer and chat template of a hub name or a folder, without its weights."""
+    with _opening(name, revision) as (folder, _):
+        architecture = (read_settings(folder).get("architectures") or [""])[0]
+        if architecture in REMOTE_CODE_MODELS:
+            raise InputError(
+                f"{name} lays out its prompt by code of its own, which is not run here"
+            )
+        common = {"revision": None, "trust_remote_code": False}
+        return Vocabulary(describe(str(folder), common).processor)
+
+
+@contextmanager
+def _opening(name: str, revision: str | None) -> Iterator[tuple[Path, bool]]:
+    """Yield the folder of a model's small files, and whether the hub is not asked."""
+    check_name(name, revision)
+    where: dict[str, Any] = {"revision": revision}
+    offline = not Path(name).is_dir() and hub.must_use_cache(name, revision)
+    with in_one_line(name):
+        with quiet("huggingface_hub"):
+            folder = hub.local_folder(name, SMALL_FILES, where | {"local_files_only": offline})
+        yield folder, offline
+
+
+def _native(kind: str) -> bool:
+    names = require_transformers().models.auto.modeling_auto
+    return kind in names.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+
+def _captions(kind: str, *, remote: bool = False) -> str:
+    """Return whether captions are packed, by what was tried of its kind."""
+    for row in CATALOG:
+        same = row.kind.startswith(kind) if remote else row.kind == kind
+        if row.tested != UNTRIED and row.remote == remote and same:
+            packed = "packed: they share the computation of their image"
+            return packed if row.packed else "plain: one forward pass per pair"
+    return f"no {kind!r} model was tried; packing is checked when it is opened"
+
+
+def _start(vocabulary: Vocabulary, text: str) -> str:
+    """Return what the chat template writes between the prompt and an answer."""
+    prompt = vocabulary.chat(text)
+    answer = {"role": "assistant", "content": [{"type": "text", "text": EXAMPLE}]}
+    whole = str(
+        vocabulary.processor.apply_chat_template([*conversation(text), answer], tokenize=False)
+    )
+    lead = whole.removeprefix(prompt).rpartition(EXAMPLE)[0] if whole.startswith(prompt) else None
+    end = f"after {prompt[-20:]!r}"
+    if prompt[-1:].isspace() or lead == "":
+        return f"the number, {end}"
+    if lead == " ":
+        return f"a space, {end}"
+    return f"the number or a space, {end}: its chat template does not say"
+
+
+def _tokens(tokenized: TokenizedPrompt) -> str:
+    """Return the tokens of stems and answers: "0 . and 1 ., then 10 digits (111 ids each)"."""
+    spell = tokenized.vocabulary.tokenizer.convert_ids_to_tokens
+    stems = ", ".join(dict.fromkeys(" ".join(spell(list(stem))) for stem in tokenized.stems))
+    groups = {len(group) for groups in tokenized.answers for group in groups}
+    ids = "1 token each" if groups == {1} else f"up to {max(groups)} tokens each, such as 85"
+    return f"{stems}; then {' '.join(tokenized.scale.answers)} ({ids})"
+
+
+def _counted_bytes(config: Any) -> float:
+    """Return the size of the weights that a configuration asks for; none are made."""
+    torch, transformers = require("torch", "hf"), require_transformers()
+    with torch.device("meta"):
+        model = transformers.AutoModelForImageTextToText.from_config(config)
+    count = sum(weight.numel() for weight in model.parameters())
+    return float(memory.BYTES_PER_WEIGHT["bfloat16"] * count)

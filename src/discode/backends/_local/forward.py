@@ -1,0 +1,345 @@
+"""The runner of a local model: every forward pass goes through :meth:`Runner.run`.
+
+::
+
+    CaptionGroup (captions of an image)
+      │
+      ├─ PackedBatch.at_once          image | caption 1 | 0 . | 1 . | caption 2 | ...    one pass
+      │
+      ├─ PackedBatch.over_prefixes    Prefix (image)   ◀── caption 1 | 0 . | 1 . | ...   two passes
+      │                                                ◀── first decimals                or three
+      │
+      └─ read_separately              image | caption 1 | 0 .      a pass per caption and stem
+
+All give the same answers. :mod:`discode.backends._local.calibrate` checks that for each model.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode._arrays import widest_float
+from discode.backends._local.generate import MAX_NEW_TOKENS
+from discode.backends._local.gpu.fused import (
+    RotaryModules,
+    find_rotary_modules,
+    fuse_activations,
+    fuse_norms,
+    fuse_residuals,
+    use_fused_rotation,
+)
+from discode.backends._local.head import head_input, widen_head
+from discode.backends._local.load import OpenedModel, short_message
+from discode.backends._local.memory import tokens_that_fit
+from discode.backends._local.packed import PackedBatch
+from discode.backends._local.prefix import Answers, CaptionGroup, ProcessedImage
+from discode.backends._local.separate import read_separately
+from discode.backends._local.vocabulary import TokenizedPrompt, conversation
+from discode.errors import BackendError, require
+from discode.images import open_image
+
+PER_TOKEN_INPUTS = {
+    "token_type_ids": False,
+    "mm_token_type_ids": False,
+    "cross_attention_mask": True,
+}
+"""Inputs with one value per token, and whether text continues with the last value (else 0)."""
+MAX_PACKED_TOKENS = 1 << 15
+"""Packed tokens per chunk, unless memory is short: more would gain nothing."""
+MAX_MASKED_TOKENS = 8192
+"""The same for models whose captions attend with one mask: longer rows attend to more tokens that
+are masked out."""
+ONE_PASS_TOKENS = {"cuda": 1024, "cpu": 128}
+"""Tokens of captions that run in one pass with their images, by device. With more, a pass of their
+own uses a GPU as well, and in one pass they would attend in vain to the captions before them; on a
+CPU the tokens that this adds soon take longer than to read the weights again."""
+MAX_IMAGES = 8
+"""Images per batch, unless memory is short; for the same reason."""
+STREAMS = 2
+"""Batches that a GPU may have at once: while the host waits for a part of one (models count their
+image tokens), the GPU works on the other."""
+
+
+class _Ids(NamedTuple):
+    """Ids of a prompt on the device."""
+
+    wanted: Any  # (I,)
+    answer_of: Any  # (I, K), of the prompt
+    digits: Any  # (K,), one for each digit
+    all_digits: Any  # those that begin with a digit
+
+
+class Runner:
+    """Runs a model, which is loaded for it.
+
+    ``packed`` says whether captions of an image share one pass, ``one_pass`` whether few of them
+    (at most ``one_pass_tokens``) may share that of their image; ``second_decimal`` whether a second
+    decimal is looked for; ``rounding`` is the relative error of one block; ``logit_scale`` is the
+    factor f in logits = f · states · head, or 0 where the logits are not such a product.
+    """
+
+    def __init__(self, opened: OpenedModel, batch_captions: int | None) -> None:
+        torch = require("torch", "hf")
+        self.model, self.processor, self.name = opened.model, opened.processor, opened.name
+        self.vocabulary = opened.vocabulary
+        self.batch_captions = batch_captions
+        self.packed = True
+        self.one_pass = False
+        self.one_pass_tokens = ONE_PASS_TOKENS.get(opened.device.type, 0)
+        self.second_decimal = False
+        self.logit_scale = 0.0  # until the model is calibrated
+        self.dtype = getattr(torch, opened.dtype)
+        self.text_config = opened.model.config.get_text_config()
+        self.rounding = float(torch.finfo(self.dtype).eps)
+        if any(type(module).__name__ == "Fp8Linear" for module in self.model.modules()):
+            # Of two passes that differ in the last bit, a few entries are rounded apart to 8 bits.
+            self.rounding = 2.0**-5
+        self.lock = opened.lock
+        self._device = opened.device
+        self._head_rows: dict[TokenizedPrompt, Any] = {}
+        self._id_tensors: dict[TokenizedPrompt, _Ids] = {}
+        self._rotary_modules: RotaryModules = {}
+        self._streams: deque[Any] = deque()
+        widen_head(self.model.get_output_embeddings())
+        if self._device.type == "cuda":  # elsewhere the matrix products take almost all the time
+            fuse_norms(self.model)
+            fuse_activations(self.model)
+            fuse_residuals(getattr(self.model, "get_decoder", lambda: self.model)())
+            self._rotary_modules = find_rotary_modules(self.model)
+            self._streams.extend(torch.cuda.Stream(self._device) for _ in range(STREAMS))
+
+    def process_image(self, image: Any, tokenized: TokenizedPrompt) -> ProcessedImage:
+        """Process an image with the prompt's prefix; what follows the prefix is tokenised apart."""
+        opened = open_image(image)
+        ids, inputs = self.process(tokenized.text, opened)
+        inputs = {name: self.pinned(value) for name, value in inputs.items()}
+        length, tail = ids.shape[1], len(tokenized.tail)
+        if ids[0, length - tail :].tolist() != tokenized.tail:
+            return ProcessedImage(ids, inputs, opened)
+        for name in PER_TOKEN_INPUTS.keys() & inputs.keys():
+            inputs[name] = inputs[name][:, : length - tail]
+        return ProcessedImage(ids[:, : length - tail], inputs)
+
+    def process(self, text: str, opened: Any) -> tuple[Any, dict[str, Any]]:
+        """Return a prompt's ids (1, L) with the image's tokens, and the model's other inputs."""
+        try:
+            inputs = self.processor.apply_chat_template(
+                conversation(text, opened),
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=True,
+                return_tensors="pt",
+            )
+        # Processors refuse images (too narrow, too small) with all kinds of exceptions.
+        except Exception as error:
+            why = short_message(error)
+            raise BackendError(f"the model's processor refuses the image: {why}") from error
+        ids = inputs.pop("input_ids")
+        return ids, {k: v for k, v in inputs.items() if k not in ("attention_mask", "labels")}
+
+    def generate(self, group: CaptionGroup, index: int) -> list[int]:
+        """Let the model generate an answer to one caption of a group, greedily."""
+        torch = require("torch", "hf")
+        image, pair = group.image, group.pairs[index]
+        if image.opened is not None:
+            text = group.tokenized.render(pair.caption, pair.references)
+            image = ProcessedImage(*self.process(text, image.opened))
+            ids, inputs = image.ids, self.model_inputs([image])
+        else:
+            suffix = torch.tensor([group.suffixes[index]])
+            ids = torch.cat([image.ids, suffix], dim=1)
+            inputs = self.model_inputs([image], longer=suffix.shape[1])
+        ids = ids.to(self._device)
+        with self.lock, torch.inference_mode():
+            out = self.model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                **inputs,
+                max_new_tokens=MAX_NEW_TOKENS,
+                do_sample=False,
+                repetition_penalty=1.0,  # some models' own settings penalise a second zero
+                return_dict_in_generate=True,
+            )
+        return [int(token) for token in out.sequences[0, ids.shape[1] :]]
+
+    def start(self, groups: list[CaptionGroup], hidden: bool = True) -> Answers:
+        """Give groups to the device; their images share a shape, and the prompt is the same.
+
+        What is returned waits for the answers of each group. Without ``hidden``, packed captions
+        come with states of width 0: they take long to fetch. One thread at a time: others wait.
+        """
+        torch = require("torch", "hf")
+        with self.lock, torch.inference_mode(), self._next_stream():
+            batch = PackedBatch(self, groups, hidden=hidden)
+            if self.packed and groups[0].image.opened is None and batch.captions_per_chunk():
+                if self.one_pass and batch.are_few():
+                    with suppress(torch.OutOfMemoryError):
+                        return batch.at_once()
+                    self.one_pass = False  # two passes need less memory at once
+                return batch.over_prefixes()
+            answers = [read_separately(self, group) for group in groups]
+            return lambda: answers
+
+    def _next_stream(self) -> AbstractContextManager[None]:
+        """Let a GPU work on a batch beside the one before it."""
+        if not self._streams:
+            return nullcontext()
+        torch = require("torch", "hf")
+        self._streams.rotate()
+        self._streams[0].wait_stream(torch.cuda.current_stream(self._device))
+        return torch.cuda.stream(self._streams[0])  # type: ignore[no-any-return]
+
+    def may_run_at_once(self) -> bool:
+        """Whether tokens attend to all before them and are counted one by one, images included."""
+        return self.attends_to_all() and self.rope_delta(1) is None
+
+    def run(
+        self, ids: Any, inputs: dict[str, Any], cache: Any, keep: Any, mask: Any = None
+    ) -> tuple[Any, Any]:
+        """Run the model; returns the states (B, R, D) before the head and the logits (B, R, V).
+
+        ``keep`` is how many of the last positions are read, or a tensor of M places among all
+        B·L: then these M alone go through the head, as (1, M, D).
+        """
+        torch = require("torch", "hf")
+        ids = self.send(ids)
+        if mask is None:
+            before = 0 if cache is None else cache.get_seq_length()
+            mask = torch.ones(len(ids), before + ids.shape[1], dtype=torch.long, device=ids.device)
+        head = self.model.get_output_embeddings()
+        rows = None if isinstance(keep, int) else keep
+        with head_input(head, rows) as seen, use_fused_rotation(self._rotary_modules):
+            logits = self.model(
+                input_ids=ids,
+                attention_mask=mask,
+                past_key_values=cache,
+                use_cache=cache is not None,
+                logits_to_keep=keep if rows is None else 0,
+                **inputs,
+            ).logits
+        return seen[0], logits
+
+    def run_rows(
+        self, ids: Any, inputs: dict[str, Any], cache: Any, keep: NDArray[np.int64], mask: Any
+    ) -> tuple[Any, Any]:
+        """Run the model; returns states (*keep, D) and logits (*keep, V)."""
+        rows = self.send(require("torch", "hf").from_numpy(keep.ravel()))
+        states, logits = self.run(ids, inputs, cache, keep=rows, mask=mask)
+        return states.reshape(*keep.shape, -1), logits.reshape(*keep.shape, -1)
+
+    def model_inputs(self, images: Sequence[ProcessedImage], longer: int = 0) -> dict[str, Any]:
+        """Join the inputs of several images on the device, padded for ``longer`` tokens of text."""
+        torch = require("torch", "hf")
+        inputs = {}
+        for name in images[0].inputs:
+            values = [image.inputs[name] for image in images]
+            # Models read sizes as numbers, and would wait for the device to send them back.
+            values = values if name == "image_sizes" else [self.send(value) for value in values]
+            value = torch.cat(values)
+            if longer and name in PER_TOKEN_INPUTS:
+                more = value[:, -1:].expand(-1, longer, *value.shape[2:])
+                more = more if PER_TOKEN_INPUTS[name] else torch.zeros_like(more)
+                value = torch.cat([value, more], dim=1)
+            inputs[name] = value
+        return inputs
+
+    def rope_delta(self, batch: int) -> Any:
+        """Return how far multimodal positions lag behind the token count (B, 1), or None."""
+        delta = getattr(self.model.base_model, "rope_deltas", None)
+        return None if delta is None else delta.reshape(batch, 1).to(self._device).clone()
+
+    def logp(self, logits: Any, tokenized: TokenizedPrompt) -> Any:
+        """Return log-probabilities (..., I) of the wanted ids, by logits (..., V)."""
+        logits = logits.float()
+        chosen = logits[..., self.ids(tokenized).wanted]
+        return (chosen - logits.logsumexp(-1, keepdim=True)).to(widest_float(chosen.device))
+
+    def unless_ended(self, logits: Any, tokenized: TokenizedPrompt) -> Any:
+        """Return log-probabilities (..., I), NaN where the likeliest token is not a digit."""
+        torch = require("torch", "hf")
+        goes_on = torch.isin(logits.argmax(-1), self.ids(tokenized).all_digits)
+        return self.logp(logits, tokenized).where(goes_on[..., None], torch.nan)
+
+    def first_decimals(self, logp: Any, tokenized: TokenizedPrompt) -> Any:
+        """Return the likeliest answer (C, S) after each of the S decimal stems, by (C, R, I)."""
+        torch = require("torch", "hf")
+        places = self.decimal_stems(tokenized).values()
+        first = torch.stack([logp[:, place] for place in places], dim=1)
+        return (first.exp() @ self.ids(tokenized).answer_of).argmax(-1)
+
+    def decimal_stems(self, tokenized: TokenizedPrompt) -> dict[int, int]:
+        """Return the stems after whose first decimal a second one is looked for, with places."""
+        return tokenized.decimal_stems if self.second_decimal else {}
+
+    def ids(self, tokenized: TokenizedPrompt) -> _Ids:
+        """Return a prompt's ids as tensors.
+
+        Made once: a copy to the device would wait for what it has queued.
+        """
+        torch = require("torch", "hf")
+        if tokenized not in self._id_tensors:
+            groups = tokenized.answers[0]
+            self._id_tensors[tokenized] = _Ids(
+                torch.tensor(tokenized.wanted, device=self._device),
+                torch.from_numpy(tokenized.answer_of)
+                .to(widest_float(self._device))
+                .to(self._device),
+                torch.tensor([group[0] for group in groups], device=self._device),
+                torch.tensor([i for group in groups for i in group], device=self._device),
+            )
+        return self._id_tensors[tokenized]
+
+    def head_rows(self, tokenized: TokenizedPrompt) -> Any:
+        """Return the rows of the head for the wanted ids (I, D), in float32."""
+        if tokenized not in self._head_rows:
+            weight = self.model.get_output_embeddings().weight
+            self._head_rows[tokenized] = weight[tokenized.wanted].float() * self.logit_scale
+        return self._head_rows[tokenized]
+
+    def attends_to_all(self) -> bool:
+        """Whether every layer attends to all tokens before it, and to those of the text alone."""
+        config = self.text_config
+        kinds = getattr(config, "layer_types", None) or ["full_attention"]
+        return (
+            set(kinds) == {"full_attention"}
+            and getattr(config, "sliding_window", None) is None
+            and not getattr(config, "cross_attention_layers", None)
+        )
+
+    def max_packed_tokens(self) -> int:
+        """Return how many tokens of captions run at once where memory is not short."""
+        return MAX_PACKED_TOKENS if self.attends_to_all() else MAX_MASKED_TOKENS
+
+    def max_suffix(self, image: ProcessedImage, tokenized: TokenizedPrompt) -> int:
+        """Return how many tokens may follow an image's prefix, not counting what is forced."""
+        most = getattr(self.text_config, "max_position_embeddings", None) or 1 << 30
+        used = image.ids.shape[1] - (len(tokenized.tail) if image.opened is not None else 0)
+        longest = max(map(len, tokenized.stems)) + bool(self.decimal_stems(tokenized))
+        return int(most - used - longest)
+
+    def images_that_fit(self, image: ProcessedImage) -> int:
+        """Return how many prefixes like this one run at once."""
+        half = self.tokens_that_fit() // 2  # the other half is for the captions
+        return max(1, min(MAX_IMAGES, half // int(image.ids.shape[1])))
+
+    def tokens_that_fit(self) -> int:
+        """Return how many tokens a batch may hold by the memory that is free."""
+        tokens = tokens_that_fit(self.text_config, self.dtype.itemsize, self._device)
+        return tokens // max(1, len(self._streams))  # a stream uses no memory of another
+
+    def pinned(self, tensor: Any) -> Any:
+        """Convert and pin a tensor for the copy to the device; done in the preparing threads."""
+        tensor = tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+        return tensor.pin_memory() if self._device.type == "cuda" else tensor
+
+    def send(self, tensor: Any) -> Any:
+        """Copy to the device without waiting for the work it has queued."""
+        if tensor.is_cuda:
+            return tensor
+        return self.pinned(tensor).to(self._device, non_blocking=True)

@@ -1,0 +1,376 @@
+"""Prompts, stems and answers as the token ids of one model.
+
+Nothing is assumed about a vocabulary: ids are found in context, by tokenising the whole prompt
+followed by the stem and the answer, and looking at what was added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode._pairs import Pair, check_characters
+from discode._prompts import Prompt
+from discode._scales import Scale
+from discode.errors import InputError
+from discode.readings import Readings
+
+# Captions that begin in different ways: the ids that come before all of them are the prefix.
+_BEGINNINGS = ("a dog", "7 dogs", "'a'", "Été", "猫", ".", "-a", ")", "\u0301a", "\U0001f415", '"')
+
+
+def conversation(text: str, image: Any = None) -> list[dict[str, Any]]:
+    """Return what chat templates take: one turn, the image first."""
+    shown = {"type": "image"} if image is None else {"type": "image", "image": image}
+    return [{"role": "user", "content": [shown, {"type": "text", "text": text}]}]
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """One way to write a stem and the answers after it, as ids.
+
+    ``ids`` are forced after the prompt: the space, where the spelling has one (``space`` of them),
+    and the stem with this number. ``answers`` are (K,) groups of ids: several where the vocabulary
+    has tokens of several digits, or tokens that hold the space as well.
+    """
+
+    stem: int
+    ids: tuple[int, ...]
+    space: int
+    answers: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizedPrompt:
+    """One prompt on one scale, as the ids of one tokenizer.
+
+    ``text`` is the prompt with an example caption: ``prefix`` are the ids before the caption, which
+    all captions share (the image is one placeholder), ``tail`` the others. There is at least one
+    spelling for each stem, those without a space first; a rating's probability is their sum.
+    """
+
+    vocabulary: Vocabulary
+    prompt: Prompt
+    scale: Scale
+    text: str
+    prefix: tuple[int, ...]
+    tail: list[int]
+    spellings: tuple[Spelling, ...]
+
+    @property
+    def stems(self) -> tuple[tuple[int, ...], ...]:
+        """The ids that are forced after the prompt, spelling by spelling."""
+        return tuple(spelling.ids for spelling in self.spellings)
+
+    @property
+    def answers(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """The groups of ids of the answers, spelling by spelling."""
+        return tuple(spelling.answers for spelling in self.spellings)
+
+    @cached_property
+    def column(self) -> dict[int, int]:
+        """The columns of ``wanted`` by id."""
+        return {token: i for i, token in enumerate(self.wanted)}
+
+    @property
+    def decimal_stems(self) -> dict[int, int]:
+        """The numbers of the ``stems`` after which two decimals may follow, "0." on scale unit.
+
+        Each with its answers' place among the R positions: the end of the prompt, and every id of
+        every stem.
+        """
+        if not self.scale.stems[0].endswith("."):
+            return {}
+        ends = np.cumsum([len(stem) for stem in self.stems]).tolist()
+        return {n: ends[n] for n, spelling in enumerate(self.spellings) if spelling.stem == 0}
+
+    @cached_property
+    def answer_of(self) -> NDArray[np.float64]:
+        """(I, K): 1 where an id of ``wanted`` belongs to an answer after the first stem."""
+        groups = [set(group) for group in self.answers[0]]
+        return np.array([[float(i in group) for group in groups] for i in self.wanted])
+
+    @cached_property
+    def second_digit(self) -> dict[int, int]:
+        """The answer that is the second digit of an id, for ids of several digits ("85": 5)."""
+        ids = [i for group in self.answers[0] for i in group[1:] if self.decimal_stems]
+        tokens = self.vocabulary.tokenizer.convert_ids_to_tokens(ids)
+        return {i: self.scale.answers.index(token[1]) for i, token in zip(ids, tokens, strict=True)}
+
+    def render(self, caption: str, references: Sequence[str]) -> str:
+        """Return the prompt with a caption, whose control tokens are disarmed."""
+        check_characters(caption, *references)
+        control = self.vocabulary.control_tokens
+        return self.prompt.render(caption, references, self.scale, control)
+
+    def suffixes(self, pairs: Sequence[Pair]) -> list[list[int]]:
+        """Return the ids that follow the shared prefix for several captions, tokenised at once."""
+        texts = [self.render(pair.caption, pair.references) for pair in pairs]
+        rows = self.vocabulary.encode_all(texts)
+        for ids, pair in zip(rows, pairs, strict=True):
+            if tuple(ids[: len(self.prefix)]) != self.prefix:
+                start = pair.caption[:20]
+                raise InputError(f"the tokenizer merges the caption {start!r} with the instruction")
+        return [ids[len(self.prefix) :] for ids in rows]
+
+    @property
+    def wanted(self) -> list[int]:
+        """All ids whose probability is read, in ascending order."""
+        ids = {i for stem in self.stems for i in stem}
+        return sorted(ids | {i for stem in self.answers for group in stem for i in group})
+
+
+class Vocabulary:
+    """A processor's tokenizer and chat template."""
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+        self.tokenizer = getattr(processor, "tokenizer", processor)
+        added = {str(token) for token in self.tokenizer.get_added_vocab()}
+        self.control_tokens = frozenset(added | set(self.tokenizer.all_special_tokens))
+        self._prompts: dict[tuple[str, Scale], TokenizedPrompt] = {}
+
+    def chat(self, text: str) -> str:
+        """Return the chat template around a text, with the placeholder of the image."""
+        try:
+            return str(
+                self.processor.apply_chat_template(
+                    conversation(text), add_generation_prompt=True, tokenize=False
+                )
+            )
+        # A template may be no template, or refuse images with an exception of its own.
+        except Exception as error:
+            why = str(error) or type(error).__name__
+            raise InputError(f"the model's chat template cannot be used: {why}") from error
+
+    def encode(self, text: str, continuation: str = "") -> list[int]:
+        """Return the ids of a prompt's text in the chat template, and of a continuation."""
+        return self.encode_all([text], continuation)[0]
+
+    def encode_all(self, texts: Sequence[str], continuation: str = "") -> list[list[int]]:
+        """Return the ids of several prompts' texts in the chat template."""
+        strings = [self.chat(text) + continuation for text in texts]
+        start = self.tokenizer.bos_token
+        # As the processors do: a template that writes the first token itself gets no second one.
+        special = start is None or not strings[0].startswith(start)
+        rows = self.tokenizer(strings, add_special_tokens=special)["input_ids"]
+        return [list(map(int, row)) for row in rows]
+
+    def piece(self, tokens: Sequence[int], step: int) -> str:
+        """Return the text that the token at ``step`` added, spaces included."""
+        before = self.tokenizer.decode(tokens[:step], skip_special_tokens=True)
+        after = self.tokenizer.decode(tokens[: step + 1], skip_special_tokens=True)
+        return str(after[len(before) :])
+
+    def tokenize_prompt(self, prompt: Prompt, scale: Scale, *, references: bool) -> TokenizedPrompt:
+        """Return a prompt on a scale as ids; raise where an answer is not one token."""
+        key = (prompt.template(references), scale)
+        if key not in self._prompts:
+            self._prompts[key] = self._tokenize(prompt, scale, references)
+        return self._prompts[key]
+
+    def _tokenize(self, prompt: Prompt, scale: Scale, references: bool) -> TokenizedPrompt:
+        def render(caption: str) -> str:
+            shown = [caption] if references else []
+            return prompt.render(caption, shown, scale, self.control_tokens)
+
+        text = render(_BEGINNINGS[0])
+        first = self.encode(text)
+        shared = len(first)
+        for beginning in _BEGINNINGS[1:]:
+            other = self.encode(render(beginning))
+            same = (a == b for a, b in zip(first, other, strict=False))
+            shared = min(shared, next((i for i, yes in enumerate(same) if not yes), shared))
+        spellings = self._spellings(text, first, scale)
+        return TokenizedPrompt(
+            self, prompt, scale, text, tuple(first[:shared]), first[shared:], spellings
+        )
+
+    def _spellings(self, text: str, first: list[int], scale: Scale) -> tuple[Spelling, ...]:
+        """Return all spellings of the stems; raise where one has none."""
+        spellings: dict[tuple[int, ...], Spelling] = {}
+        refused: dict[int, InputError] = {}
+        for space in ("", " "):
+            for number in range(len(scale.stems)):
+                try:
+                    new = self._spell(text, first, space, number, scale)
+                except InputError as error:  # its tokens join the end of the prompt, or each other
+                    refused.setdefault(number, error)
+                    continue
+                if new.ids in spellings:  # one token holds the space and the answer
+                    both = zip(spellings[new.ids].answers, new.answers, strict=True)
+                    groups = tuple(tuple(dict.fromkeys((*a, *b))) for a, b in both)
+                    spellings[new.ids] = replace(new, answers=groups)
+                elif not space or self.may_begin_with_space(text):
+                    spellings[new.ids] = new
+        for number, reason in refused.items():
+            if all(spelling.stem != number for spelling in spellings.values()):
+                raise reason
+        return tuple(spellings.values())
+
+    def may_begin_with_space(self, text: str) -> bool:
+        """Return whether an answer may begin with a space: the prompt does not end in one.
+
+        After "ASSISTANT:" and "[/INST]" it does, after a line break it does not.
+        """
+        return not self.chat(text)[-1:].isspace()
+
+    def _spell(
+        self, text: str, first: list[int], space: str, number: int, scale: Scale
+    ) -> Spelling:
+        """Return how this vocabulary writes a stem; raise where an answer is not one token."""
+        stem = scale.stems[number]
+        ids = self._added(text, first, space + stem)
+        added = [self._added(text, first, space + stem + answer) for answer in scale.answers]
+        if space and not stem and all(len(answer) == 1 for answer in added):
+            ids = []
+        groups = []
+        for answer, (*before, token) in zip(scale.answers, added, strict=True):
+            if before != ids:
+                raise InputError(
+                    f"the answer {stem + answer!r} is not one token after its stem for this "
+                    "model's tokenizer; take another scale (unit, ten, five, letters)"
+                )
+            groups.append((token, *(self._numbers.get(answer, ()) if stem.endswith(".") else ())))
+        alone = self._added(text, first, space)
+        width = len(alone) if ids[: len(alone)] == alone else 0
+        return Spelling(number, tuple(ids), width, tuple(groups))
+
+    def _added(self, text: str, first: list[int], continuation: str) -> list[int]:
+        ids = self.encode(text, continuation)
+        if ids[: len(first)] != first:
+            raise InputError(
+                f"this model's tokenizer merges {continuation!r} with the end of its prompt"
+            )
+        return ids[len(first) :]
+
+    @cached_property
+    def _numbers(self) -> dict[str, list[int]]:
+        """Tokens of several digits by their first: "85" begins with 8.
+
+        After "0." they have the same first decimal, so their probability belongs to it.
+        """
+        numbers: dict[str, list[int]] = {}
+        for token, i in self.tokenizer.get_vocab().items():
+            if len(token) > 1 and token.isascii() and token.isdigit():
+                numbers.setdefault(token[0], []).append(int(i))
+        # A vocabulary's order changes from run to run, and sums with it.
+        return {digit: sorted(ids) for digit, ids in numbers.items()}
+
+
+@np.errstate(invalid="ignore")  # NaN of a broken model is a failed row, which says so
+def readings_from_logp(
+    tokenized: TokenizedPrompt,
+    logp: NDArray[np.float64],
+    states: NDArray[np.float32],
+    head: NDArray[np.float32] | None,
+    how: str = "forced",
+) -> Readings:
+    """Turn log-probabilities (N, R, I) of ``tokenized.wanted`` at the R positions into readings.
+
+    A stem's probability is the sum over its spellings, and so is that of each answer after it:
+    whether the model writes a space first makes no difference to the rating. Positions beyond the
+    stems', if there are any, are those after the first decimal of each spelling of "0.".
+
+    With the rows of the head for ``tokenized.wanted``, ``head`` (I, D), the readings keep the
+    hidden states: those of ``states`` (N, R, D) before the answer.
+    """
+    n, b, k = len(logp), len(tokenized.scale.stems), len(tokenized.scale.answers)
+    path_logp, first_logp, after_logp, places = _logp_of_spellings(tokenized, logp)
+    stem_logp, lead_logp, answer_logp = np.empty((n, b)), np.empty((n, b)), np.empty((n, b, k))
+    likeliest = np.empty((n, b), np.intp)
+    for stem in range(b):
+        of = [i for i, spelling in enumerate(tokenized.spellings) if spelling.stem == stem]
+        # The empty stem is certain, with or without a space after it: hence the bound.
+        stem_logp[:, stem] = np.logaddexp.reduce(path_logp[:, of], axis=1).clip(max=0)
+        lead_logp[:, stem] = np.logaddexp.reduce(first_logp[:, of], axis=1)
+        weight = path_logp[:, of] - stem_logp[:, stem, None]
+        joint = weight[:, :, None] + after_logp[:, of]
+        answer_logp[:, stem] = np.logaddexp.reduce(joint, axis=1)
+        likeliest[:, stem] = np.array(places)[of][joint.max(axis=2).argmax(axis=1)]
+    hidden = rows = second = None
+    if head is not None:
+        every = np.arange(n)
+        hidden = states[every, likeliest[every, stem_logp.argmax(axis=1)]]
+        rows = head[[tokenized.column[group[0]] for group in tokenized.answers[0]]]
+    forced = 1 + sum(len(spelling.ids) for spelling in tokenized.spellings)
+    if logp.shape[1] > forced:
+        second = np.empty((n, k))
+        for extra, at in enumerate(tokenized.decimal_stems.values(), forced):
+            here = likeliest[:, 0] == at  # the second decimal is that after the likeliest spelling
+            second[here] = second_decimals(tokenized, logp[here, at], logp[here, extra])
+        second[stem_logp.argmax(axis=1) != 0] = np.nan  # "1.0" has one decimal
+    return Readings(
+        tokenized.scale,
+        answer_logp.clip(max=0),
+        stem_logp,
+        lead_logp=lead_logp.clip(max=0) if any(tokenized.scale.stems) else None,
+        second_logp=None if second is None else second.clip(max=0),
+        hidden=hidden,
+        head=rows,
+        how=np.full(n, how),
+    )
+
+
+def _logp_of_spellings(
+    tokenized: TokenizedPrompt, logp: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], list[int]]:
+    """Return log P of M spellings, of their first tokens (N, M), of answers after them (N, M, K).
+
+    And the position at which each one's answers are read.
+    """
+    column = tokenized.column
+    n, m = len(logp), len(tokenized.spellings)
+    path_logp, first_logp = np.zeros((n, m)), np.zeros((n, m))
+    after_logp = np.empty((n, m, len(tokenized.scale.answers)))
+    places = []
+    place = 0
+    for number, spelling in enumerate(tokenized.spellings):
+        before = 0
+        for step, token in enumerate(spelling.ids):
+            path_logp[:, number] += logp[:, before, column[token]]
+            if step == spelling.space:
+                first_logp[:, number] = path_logp[:, number]
+            place += 1
+            before = place
+        places.append(before)
+        for answer, group in enumerate(spelling.answers):
+            columns = [column[token] for token in group]
+            after_logp[:, number, answer] = np.logaddexp.reduce(logp[:, before, columns], axis=-1)
+    return path_logp, first_logp, after_logp, places
+
+
+def first_decimal(tokenized: TokenizedPrompt, logp: NDArray[np.float64]) -> tuple[int, int]:
+    """Return the likeliest answer for ``logp`` (I,) after the first stem, and its likeliest id."""
+    answer = int((np.exp(logp) @ tokenized.answer_of).argmax())
+    column = np.where(tokenized.answer_of[:, answer] > 0, logp, -np.inf).argmax()
+    return answer, tokenized.wanted[int(column)]
+
+
+def second_decimals(
+    tokenized: TokenizedPrompt, before: NDArray[np.float64], after: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return log P(second decimal | the likeliest first one) (N, K).
+
+    ``before`` (N, I) are the log-probabilities after "0.", ``after`` (N, I) those after the first
+    decimal d: NaN where the model would end the number there, and so is the result. Where the
+    likeliest id of d has several digits ("85"), the second decimal is inside it:
+    P(5 | 8) = Σ P("85...") / (P("8") + Σ P("8...")).
+    """
+    belongs = tokenized.answer_of > 0
+    with np.errstate(invalid="ignore"):  # NaN stays NaN
+        second = np.stack([np.logaddexp.reduce(after[:, ids], axis=1) for ids in belongs.T], axis=1)
+    for row, logp in enumerate(before):
+        answer, token = first_decimal(tokenized, logp)
+        if token in tokenized.second_digit:
+            second[row] = -np.inf
+            for other in tokenized.answers[0][answer][1:]:
+                digit = tokenized.second_digit[other]
+                second[row, digit] = np.logaddexp(second[row, digit], logp[tokenized.column[other]])
+            second[row] -= np.logaddexp.reduce(logp[belongs[:, answer]])
+    return second

@@ -1,0 +1,421 @@
+"""Served models as judges: any server that returns log-probabilities in OpenAI's chat format.
+
+The model generates a few tokens, greedily; the likeliest tokens at each position are the reading
+(:mod:`discode.readings._stems`). Where a server knows vLLM's ``logprob_token_ids``,
+we ask for the tokens of all answers, so that none is missing. Where it goes on with an answer that
+we begin, the stem that the model did not write can be read as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import httpx
+
+from discode._pairs import Pair
+from discode._prompts import Prompt
+from discode._scales import Scale
+from discode.backends._base import Backend, Blocks
+from discode.backends._served.client import PRICES, ChatAnswer, ChatClient, Prices, RequestOptions
+from discode.backends._served.estimate import (
+    ANSWER_TOKENS,
+    EncodedImage,
+    Estimate,
+    data_url,
+    image_tokens,
+    text_tokens,
+)
+from discode.backends._served.schedule import Request, RequestQueue
+from discode.backends._served.server import MAX_TOKEN_IDS, ModelServer, ServerFeatures, model_name
+from discode.backends._served.throttle import RequestThrottle
+from discode.backends._served.transport import start, wait_for
+from discode.errors import DiscodeError, InputError, UnreachableError
+from discode.images import image_digest
+from discode.options import POSITIVE, SIZE, TEXT, option, options_of, with_options_documented
+from discode.readings import Identity, Readings
+from discode.readings._stems import reading_from_paths, reading_from_tokens, stem_paths
+
+LOG = logging.getLogger("discode")
+OPENAI = "https://api.openai.com/v1"
+TOP = 20
+"""Log-probabilities per position; hosted servers do not return more."""
+BLOCK_ANSWERS = 64
+"""Answers that are handed on, and kept, at a time."""
+KEPT_AFTER = 0.5
+"""Seconds that an answer waits for others, at most: a run that is killed asks for it again."""
+GONE_SECONDS = 30.0
+"""How long nothing is sent after the last server is gone: a service outlives its restart."""
+LOST = ("gone", "silent")
+"""The kinds of failure after which other servers take over."""
+REST = 10
+"""Times as long as we waited for a server that was not there, it rests while others answer."""
+
+
+@with_options_documented
+@dataclass(frozen=True, kw_only=True)
+class ServedOptions(RequestOptions):
+    """The options of ``openai:NAME`` and ``endpoint:NAME``."""
+
+    base_url: str = option(
+        OPENAI, "server's address: http://localhost:8000/v1; several with commas", TEXT
+    )
+    image_size: int | None = option(None, "pixels of the longer side, at most", SIZE, None)
+    concurrency: int = option(
+        64, "most requests in flight to a server; its own limit is found", SIZE
+    )
+    rate: float | None = option(None, "most requests per second", POSITIVE, None)
+    max_requests: int | None = option(None, "most requests in all, with retries", SIZE, None)
+    max_cost: float | None = option(None, "most that may be spent; needs prices", POSITIVE, None)
+    prices: Prices | None = option(  # noqa: RUF009  # a field like the others
+        None, "prices per million tokens, read and written", PRICES, None
+    )
+    top: int = option(TOP, "log-probabilities to ask for per position; llama.cpp has more", SIZE)
+    read: str = option(
+        "auto",
+        "generate takes what the model writes; auto begins the answer for it where that is no "
+        "rating; forced reads both stems (two requests per pair) and needs a server that can",
+        *("auto", "forced", "generate"),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_cost is not None and self.prices is None:
+            raise InputError("max_cost needs prices: READ,WRITTEN per million tokens, as 2.5,10")
+
+
+_Block = list[tuple[Request, Readings]]
+"""Requests, and the one reading of each."""
+_Blocks = queue.SimpleQueue[_Block | Exception]
+
+
+class Served(Backend):
+    """A backend for a model behind an address.
+
+    Args:
+        name: The model, as the server calls it.
+        options: Those of :class:`ServedOptions`.
+
+    Nothing is sent before the first reading, or before :attr:`identity` is asked for.
+    """
+
+    batch_size = 2048
+    """Pairs per batch: the server runs empty at the end of each."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        self.options = chosen = ServedOptions(**options)
+        self.prices = chosen.prices
+        urls = list(dict.fromkeys(url.strip() for url in chosen.base_url.split(",")))
+        throttle = RequestThrottle(
+            chosen.concurrency * len(urls), chosen.rate, chosen.max_requests, chosen.max_cost
+        )
+        asking = {row.name: getattr(chosen, row.name) for row in options_of(RequestOptions)}
+        clients = [
+            ChatClient(url, name, throttle=throttle, prices=chosen.prices, **asking) for url in urls
+        ]
+        self.client = clients[0]
+        models = [f"openai:{name}"] if chosen.base_url == OPENAI else [*map(_model, clients)]
+        self._servers = [
+            ModelServer(client, model, chosen.top)
+            for client, model in zip(clients, models, strict=True)
+        ]
+        self._named: ModelServer | None = None  # the first that answered; never changes after
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.models)!r})"  # identity asks a server
+
+    @property
+    def identity(self) -> Identity:  # type: ignore[override]  # it is worked out
+        """The model at the first address that answered, its server's own name for it, and options.
+
+        These are the images' size, the number of log-probabilities, and begun answers.
+        """
+        named = self._named or self.reachable_servers()[0]
+        features = named.find_features()
+        parts = [features.model if features.model != self.client.name else ""]
+        parts.append("" if self.options.image_size is None else f"{self.options.image_size}px")
+        parts.append("" if features.top == TOP else f"top{features.top}")
+        parts.append("forced" * (self.options.read == "forced"))
+        return Identity(named.model, "+".join(filter(None, parts)) or "none")
+
+    @property
+    def models(self) -> list[str]:
+        """The model with the host of each server; readings are kept under one of them."""
+        return [server.model for server in self._servers]
+
+    @property
+    def stopped(self) -> str:  # type: ignore[override]  # it is worked out
+        """Why no request is sent any more: a cap, a refused key; empty while requests are sent."""
+        return self.client.throttle.stopped
+
+    @property
+    def hosts(self) -> str:
+        """The servers' hosts, with their ports."""
+        return ", ".join(server.client.host for server in self._servers)
+
+    def server_features(self) -> ServerFeatures:
+        """Return what the servers support; asks each once, without an image."""
+        return (self._named or self.reachable_servers()[0]).find_features()
+
+    def reachable_servers(self) -> list[ModelServer]:
+        """Return the servers that answer; raise where none does, or not all are alike."""
+        servers: list[ModelServer] = []
+        reasons: list[str] = []
+        with self._lock:
+            now = time.monotonic()
+            order = sorted(self._servers, key=lambda server: server.rests_until > now)
+            for server in order:
+                if servers and server.rests_until > now:
+                    continue
+                started = time.monotonic()
+                others = servers or server is not order[-1]
+                try:
+                    server.find_features(LOST if others else ())
+                except UnreachableError as error:
+                    reasons.append(str(error))
+                    ended = time.monotonic()
+                    server.rests_until = ended + REST * (ended - started)
+                    if len(order) > 1:
+                        LOG.warning("%s; the other servers are asked", error)
+                    continue
+                servers.append(server)
+                if self.options.read == "forced" and not wait_for(server.continues()):
+                    raise InputError(
+                        f"{server.client.url} does not go on with an answer that is begun for it; "
+                        "set read to auto or generate"
+                    )
+                self._named = self._named or server
+                if why := self._named.differs_from(server):
+                    raise InputError(
+                        f"{self._named.client.url} and {server.client.url} do not serve the same "
+                        f"model: {why}"
+                    )
+        if not servers:
+            raise InputError(f"{self.client.name} cannot be asked: {'; '.join(reasons)}")
+        return servers
+
+    def check(self, prompt: Prompt, scale: Scale) -> None:
+        """Raise where no server could be asked this way; sends nothing."""
+        if len(scale.answers) > MAX_TOKEN_IDS:
+            raise InputError(
+                f"scale {scale.name!r} has {len(scale.answers)} answers; a server returns at most "
+                f"{MAX_TOKEN_IDS}: take unit, ten, five, letters or a shorter range"
+            )
+
+    def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Blocks:
+        """Yield readings as answers come in."""
+        requests, refused = self._requests(pairs, prompt, scale)
+        if refused:
+            yield list(refused), Readings.failed(scale, list(refused.values()))
+        if not requests:
+            return
+        servers = self.reachable_servers()
+        throttle = self.client.throttle
+        options = {server: server.request_options(scale) for server in servers}
+        if self._stems(scale) > 1 or any(request.image.uses > 1 for request in requests):
+            for server in servers:
+                server.try_images()
+        if self.prices is not None:  # until answers tell what a request costs
+            guess = self.estimate([pairs[requests[0].rows[0]]], prompt, scale).cost(self.prices)
+            throttle.highest_cost = max(throttle.highest_cost, guess or 0.0)
+        blocks: _Blocks = queue.SimpleQueue()
+        asking = start(self._ask_all(requests, options, scale, blocks.put))
+        try:
+            left = len(requests)
+            while left:
+                block = blocks.get()
+                if isinstance(block, Exception):
+                    raise block
+                left -= len(block)
+                rows = [row for request, _ in block for row in request.rows]
+                readings = Readings.concat(scale, [reading for _, reading in block])
+                throttle.pairs += len(rows)
+                owners = [n for n, (request, _) in enumerate(block) for _ in request.rows]
+                yield rows, readings if len(rows) == len(block) else readings.take(owners)
+        finally:
+            asking.cancel()  # after Ctrl-C no further request is sent
+
+    async def _ask_all(
+        self,
+        requests: Sequence[Request],
+        options: Mapping[ModelServer, Mapping[str, Any]],
+        scale: Scale,
+        put: Callable[[_Block | Exception], None],
+    ) -> None:
+        """Ask all, several at a time; put :data:`BLOCK_ANSWERS`, or those of a short while."""
+        waiting = RequestQueue(requests, options, max(1, self.options.concurrency // 2))
+        block: _Block = []
+
+        def flush() -> None:
+            if block:
+                put(block.copy())
+                block.clear()
+
+        async def work(server: ModelServer) -> None:
+            while (request := await waiting.next(server)) is not None:
+                reading = await self._ask_or_lose(server, request, waiting, options[server], scale)
+                if reading is None:
+                    return
+                waiting.done(request)
+                if not block:
+                    asyncio.get_running_loop().call_later(KEPT_AFTER, flush)
+                block.append((request, reading))
+                if len(block) == BLOCK_ANSWERS:
+                    flush()
+
+        # Each holds one image in memory; the throttle says how many of them may send. Servers take
+        # turns, and none takes more than its part before it has answered.
+        count = min(-(-len(requests) // len(options)), self.options.concurrency)
+        workers = [asyncio.create_task(work(server)) for _ in range(count) for server in options]
+        try:
+            await asyncio.gather(*workers)
+            flush()
+        except Exception as error:  # a mistake of the program ends the run
+            put(error)
+        finally:
+            for worker in workers:
+                worker.cancel()
+
+    async def _ask_or_lose(
+        self,
+        server: ModelServer,
+        request: Request,
+        waiting: RequestQueue,
+        options: Mapping[str, Any],
+        scale: Scale,
+    ) -> Readings | None:
+        """Return a request's reading; None where the server is lost and others take over."""
+        while True:
+            final = LOST if waiting.others(server) else ()
+            try:
+                return await self._ask(server, request, options, scale, final)
+            except UnreachableError as error:
+                if waiting.others(server):
+                    if waiting.lose(server, request):
+                        LOG.warning("%s; the other servers take over", error)
+                    return None
+                if not final:  # else it has just become the last one, and is asked again
+                    self.client.throttle.stop(str(error), GONE_SECONDS)
+                    return Readings.failed(scale, [str(error)])
+
+    def _requests(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
+    ) -> tuple[list[Request], dict[int, str]]:
+        """Return one request per different question, by image; and why rows cannot be asked."""
+        refused: dict[int, str] = {}
+        images: dict[str, tuple[EncodedImage, dict[str, Request]]] = {}
+        for row, pair in enumerate(pairs):
+            try:
+                text = prompt.render(pair.caption, pair.references, scale)
+                text.encode()
+                digest = image_digest(pair.image)
+            except (DiscodeError, UnicodeEncodeError) as error:
+                refused[row] = str(error)
+                continue
+            image, texts = images.setdefault(
+                digest, (EncodedImage(pair.image, self.options.image_size, digest), {})
+            )
+            request = texts.setdefault(text, Request(text, image))
+            request.rows.append(row)
+        requests = [request for _, texts in images.values() for request in texts.values()]
+        for request in requests:
+            request.image.uses += 1
+        return requests, refused
+
+    def _stems(self, scale: Scale) -> int:
+        """How many stems are read, each with a request of its own."""
+        return len(scale.stems) if self.options.read == "forced" else 1
+
+    async def _ask(
+        self,
+        server: ModelServer,
+        request: Request,
+        options: Mapping[str, Any],
+        scale: Scale,
+        final: tuple[str, ...],
+    ) -> Readings:
+        """Return the reading of one request, NaN with its reason where there is none."""
+        features = server.find_features()
+
+        async def ask(begun: str = "", **more: Any) -> ChatAnswer:
+            fields = {**options, **more}
+            answer = await server.ask(request.text, request.image, fields, begun=begun, final=final)
+            if (model_name(answer) or features.model) != features.model:
+                raise InputError(
+                    f"{model_name(answer)} answers now, not {features.model}; run it again"
+                )
+            return answer
+
+        try:
+            answer = await ask()
+            ids = options.get("logprob_token_ids", ())
+            every = 0 < len(ids) < MAX_TOKEN_IDS  # else some were cut off
+            whole = features.whole_numbers or bool(ids)
+            read = partial(reading_from_tokens, answer.tokens, scale, whole=whole, every=every)
+            reading = _reading(answer, read, scale)
+            forced = self.options.read == "forced"
+            if not forced and (self.options.read == "generate" or not reading.errors):
+                return reading
+            paths = stem_paths(answer.tokens, scale, forced=forced) if any(scale.stems) else []
+            if not paths or not await server.continues():
+                return reading
+            limit = next(name for name in features.options if name.startswith("max_"))
+            for path in paths:
+                while not path.complete and not path.lost:
+                    path.follow((await ask(path.begun, **{limit: path.left})).tokens)
+            return _reading(answer, partial(reading_from_paths, paths, every=every), scale)
+        except UnreachableError:
+            raise
+        except InputError as error:  # a refused key, another model: the rest would fail too
+            self.client.throttle.stop(str(error))
+            return Readings.failed(scale, [str(error)])
+        except DiscodeError as error:
+            return Readings.failed(scale, [str(error)])
+
+    def estimate(self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale) -> Estimate:
+        """Return what reading the pairs would send, at most; sends nothing."""
+        requests, refused = self._requests(pairs, prompt, scale)
+        sizes: dict[EncodedImage, tuple[int, int]] = {}
+        for request in requests:
+            if request.image not in sizes:
+                try:
+                    url, *size = data_url(pairs[request.rows[0]].image, self.options.image_size)
+                    sizes[request.image] = (len(url), image_tokens(*size))
+                except DiscodeError:
+                    sizes[request.image] = (0, 0)
+        usable = [(request.text, *sizes[request.image]) for request in requests]
+        usable = [question for question in usable if question[1]]
+        stems = self._stems(scale)
+        return Estimate(
+            stems * len(usable),
+            sum(length > 0 for length, _ in sizes.values()),
+            stems * sum(len(text.encode()) + length for text, length, _ in usable),
+            stems * sum(text_tokens(text) + tokens for text, _, tokens in usable),
+            stems * ANSWER_TOKENS * len(usable),
+            len(requests) - len(usable) + len(refused),
+        )
+
+
+def _model(client: ChatClient) -> str:
+    """Return the model with the place where it is served."""
+    path = httpx.URL(client.url).path.rstrip("/")  # a proxy has a route per model
+    return f"{client.name}@{client.host}{'' if path in ('', '/v1') else path}"
+
+
+def _reading(answer: ChatAnswer, read: Callable[[], Readings], scale: Scale) -> Readings:
+    if answer.text and not answer.tokens:
+        return Readings.failed(scale, ["the server returned no log-probabilities this time"])
+    try:
+        return read()
+    except Exception as error:  # probabilities that add up to more than 1, and what is odder
+        return Readings.failed(scale, [f"the server returned impossible numbers: {error}"])

@@ -1,0 +1,48 @@
+"""What a served model supports, found out by asking its servers."""
+
+from __future__ import annotations
+
+from discode.backends._served.backend import Served
+from discode.backends._served.server import ModelServer
+from discode.backends._served.transport import wait_for
+from discode.errors import BackendError, StoppedError, UnreachableError
+from discode.images import ImageSource
+
+
+def check_served_model(backend: Served, image: ImageSource) -> dict[str, str]:
+    """Return what the servers of a model support, line by line, for people.
+
+    Each is sent an image once, and a few questions without one. Raises where none can judge.
+    """
+    servers = backend.reachable_servers()
+    features = servers[0].find_features()
+    missing = "no; answers that are not among the likeliest tokens are missing"
+    several = len(servers) > 1
+    return {
+        "model": f"{features.model} at {', '.join(server.client.host for server in servers)}",
+        "log-probabilities": f"{features.top} per position",
+        "token ids": "yes, of every answer" if features.token_ids else missing,
+        "begun answers": "yes (-M read=forced)"
+        if all(wait_for(server.continues()) for server in servers)
+        else "no (-M read=forced is refused)",
+        **{
+            f"images ({server.client.host})" if several else "images": _images(server, image)
+            for server in servers
+        },
+    }
+
+
+def _images(server: ModelServer, image: ImageSource) -> str:
+    try:
+        tokens = server.image_tokens(image)
+    except (StoppedError, UnreachableError):
+        raise
+    except BackendError as error:
+        return f"no: {error}"
+    if tokens is None:
+        return "accepted; the server does not count tokens, so it may ignore them"
+    if tokens <= 0:
+        return "no: they are accepted and ignored (no tokens are read for them)"
+    server.try_images()
+    kept = ", and kept by their names" if server.keeps_images else ""
+    return f"yes ({tokens:,} tokens for the test image){kept}"

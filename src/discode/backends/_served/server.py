@@ -1,0 +1,315 @@
+"""One of the servers of a model: what it supports, found out by asking, and what it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from PIL import Image
+
+from discode._prompts import FLEUR
+from discode._scales import UNIT, Scale
+from discode.backends._served.client import IMAGE_PLACEHOLDER, ChatAnswer, ChatClient
+from discode.backends._served.estimate import EncodedImage, data_url
+from discode.backends._served.transport import wait_for
+from discode.backends._served.weights import difference, distance
+from discode.errors import (
+    BackendError,
+    DiscodeError,
+    InputError,
+    RejectedError,
+    StoppedError,
+    UnreachableError,
+)
+from discode.images import ImageSource
+from discode.readings._tokens import SPACE_MARKS, Token
+
+LOG = logging.getLogger("discode")
+MAX_TOKENS = 10
+"""Enough for "Score: 0.75"."""
+MAX_TOKEN_IDS = 128
+"""Token ids that vLLM accepts in ``logprob_token_ids``."""
+SAME_WEIGHTS = 0.3
+"""The most that log-probabilities of the same weights may differ by, as a root mean square.
+
+Six times the rounding of bfloat16 in other batches; two models of one training recipe are closer
+in 1 % of their answers.
+"""
+_NO_LOGPROBS = (
+    "it returns no log-probabilities; a judge needs them: take a model that does not reason, or a "
+    "server that has them (vLLM, SGLang, llama.cpp)"
+)
+_TRIAL = "Print the number 100 and nothing else."
+_SPACES = " \n▁ĠĊ"
+_MOST_MISSES = 8  # images that a server says it keeps and does not, before all are sent
+
+
+@dataclass(frozen=True)
+class ServerFeatures:
+    """What a server turned out to support."""
+
+    model: str  # its own name for the model, e.g. with a date
+    top: int  # log-probabilities per position
+    options: Mapping[str, Any]  # fields that every request carries
+    token_ids: bool  # whether it returns the log-probabilities of tokens named by their ids
+    whole_numbers: bool  # whether a number of several digits is known to be one token
+
+
+@dataclass(eq=False)
+class ModelServer:
+    """A server, and what it turned out to support.
+
+    Attributes:
+        client: Asks it.
+        model: The model's name in messages, with this server's host.
+        top: Log-probabilities to ask for per position.
+        keeps_images: Whether it keeps an image under the name that it is sent with.
+        rests_until: When it is tried again, where it was not there (of the monotonic clock).
+    """
+
+    client: ChatClient
+    model: str
+    top: int
+    keeps_images: bool = False
+    rests_until: float = 0.0
+
+    features: ServerFeatures | None = field(default=None, init=False)
+    trial: tuple[Token, ...] = field(default=(), init=False)
+    _token_ids: dict[Scale, list[int]] = field(default_factory=dict, init=False)
+    _continues: asyncio.Task[bool] | None = field(default=None, init=False)
+    _tokenizes: bool = field(default=False, init=False)
+    _tried_images: bool = field(default=False, init=False)
+    _misses: int = field(default=0, init=False)
+
+    def find_features(self, final: tuple[str, ...] = ()) -> ServerFeatures:
+        """Return what it supports; asks it once, without an image.
+
+        After the kinds of failure in ``final`` it is not asked again.
+        """
+        if self.features is None:
+            try:
+                self.features = self._find_features(final)
+            except (StoppedError, UnreachableError):
+                raise  # a cap below the first trials is a cap like any other
+            except DiscodeError as error:
+                raise InputError(f"{self.model} cannot be asked: {error}") from None
+        return self.features
+
+    def _find_features(self, final: tuple[str, ...]) -> ServerFeatures:
+        """Ask for everything, and leave out what the server refuses."""
+        options: dict[str, Any] = {"max_tokens": MAX_TOKENS}
+        if ids := self.answer_ids(UNIT):
+            options["logprob_token_ids"] = ids
+        top = self.top
+        for _ in range(5):
+            try:
+                messages = [{"role": "user", "content": _TRIAL}]
+                asking = self.client.ask(messages, options, logprobs=top, final=final)
+                answer = wait_for(asking)
+                break
+            except RejectedError as error:
+                complaint = error.complaint
+                if "max_completion_tokens" in complaint and "max_tokens" in options:
+                    options["max_completion_tokens"] = options.pop("max_tokens")
+                elif options.pop("logprob_token_ids", None) is None:
+                    if "logprob" not in complaint:
+                        raise
+                    top = _fewer(complaint, top)
+                    if not top:
+                        raise InputError(f"{_NO_LOGPROBS}: {error}") from None
+        else:
+            raise InputError(_NO_LOGPROBS)
+        if not any(token.top for token in answer.tokens):
+            raise InputError(_NO_LOGPROBS)
+        if top < self.top:
+            LOG.warning("%s returns %d log-probabilities per position", self.model, top)
+        options.pop("logprob_token_ids", None)
+        # A server that does not know the field may ignore it, and return its own choice.
+        returned = {text.strip(_SPACES) for text in answer.tokens[0].top}
+        exact = bool(ids) and {*"0123456789."} <= returned
+        whole = any("100" in token.text for token in answer.tokens)
+        self.trial = answer.tokens
+        named = model_name(answer) or self.client.name
+        return ServerFeatures(named, top, options, exact, whole)
+
+    def differs_from(self, other: ModelServer) -> str:
+        """Return how another server differs in what it supports or answers; "" where it is alike.
+
+        Their answers to the trial may differ by rounding, as on other hardware or in other batches.
+        """
+        ours, theirs = (asdict(server.find_features()) for server in (self, other))
+        for name, value in ours.items():
+            if theirs[name] != value:
+                return f"{name} is {value!r} and {theirs[name]!r}"
+        apart = difference(self.trial, other.trial)
+        if apart <= SAME_WEIGHTS:
+            return ""
+        return f"log-probabilities differ by {apart:.2g} (at most {SAME_WEIGHTS:g} by rounding)"
+
+    async def continues(self) -> bool:
+        """Whether it goes on with an answer that we begin; found out once, without an image."""
+        if self._continues is None:
+            self._continues = asyncio.create_task(self._find_continues())
+        return await asyncio.shield(self._continues)
+
+    async def _find_continues(self) -> bool:
+        """Whether it goes on with a begun answer as the model did when it wrote the same itself.
+
+        A server that does not know how may ignore the beginning, or answer anew after it. So we
+        begin where the likely tokens are least like those at the first position: rounding changes
+        little there. An answer of one token is begun with words, so that there is more of it.
+        """
+        features = self.find_features()
+        messages = [{"role": "user", "content": FLEUR.render("a dog", (), UNIT)}]
+        ask = partial(self.client.ask, messages, features.options, logprobs=features.top)
+        try:
+            tokens = (await ask()).tokens
+        except BackendError:  # which says nothing about begun answers
+            self._continues = None
+            raise
+        try:
+            before = "" if len(tokens) > 1 else "The rating is"
+            if before:
+                tokens = (await ask(begun=before)).tokens
+            places = range(1, len(tokens))
+            place = max(places, key=lambda p: round(distance(tokens[0], tokens[p]), 1), default=0)
+            beginning = "".join(token.text for token in tokens[:place]).translate(SPACE_MARKS)
+            begun = (before + beginning).lstrip()
+            more = (await ask(begun=begun)).tokens if place else ()
+        except (StoppedError, UnreachableError):
+            self._continues = None
+            raise
+        except BackendError:
+            return False
+        return bool(more) and distance(tokens[place], more[0]) < distance(tokens[0], more[0]) / 2
+
+    def answer_ids(self, scale: Scale) -> list[int]:
+        """Return the token ids of a scale's answers, where the server has /tokenize (vLLM).
+
+        None where an answer is not one token: then the likeliest tokens tell more.
+        """
+        if scale in self._token_ids or self.model.startswith("openai:"):
+            return self._token_ids.get(scale, [])
+        words = [stem + answer for stem in scale.stems for answer in scale.answers]
+        wanted = {*scale.answers, *"".join(scale.stems)}
+        if any(scale.stems):  # "85" after "0." counts as 8
+            words += [f"{stem}{number:02}" for stem in scale.stems for number in range(100)]
+        text = " ".join(words) + "\n" + "\n".join(words)
+        body = {"model": self.client.name, "prompt": text, "add_special_tokens": False}
+        reply = wait_for(self.client.fetch_json("tokenize", body | {"return_token_strs": True}))
+        if reply is None:  # it may be there later
+            return []
+        ids: list[int] = []
+        try:
+            named = dict(zip(reply["tokens"], reply["token_strs"], strict=True))
+            self._tokenizes = True
+            texts = {int(i): str(piece).strip(_SPACES) for i, piece in named.items()}
+            if wanted <= set(texts.values()):
+                two = r"\d\d" if any(scale.stems) else r"(?!)"
+                ids = [i for i, t in texts.items() if t in wanted or re.fullmatch(two, t)]
+                ids.sort(key=lambda i: (texts[i] not in wanted, i))  # the rarest are cut off
+        except (TypeError, KeyError, ValueError):
+            pass
+        self._token_ids[scale] = ids[:MAX_TOKEN_IDS]
+        return self._token_ids[scale]
+
+    def request_options(self, scale: Scale) -> dict[str, Any]:
+        """Return the fields that every request on a scale carries."""
+        features = self.find_features()
+        ids = self.answer_ids(scale) if features.token_ids else []
+        return {**features.options, **({"logprob_token_ids": ids} if ids else {})}
+
+    def try_images(self) -> None:
+        """Find out once whether it keeps images; of all servers only vLLM does, which tokenizes.
+
+        One that ignores names would answer without the image. So it must refuse a name that it has
+        never seen, and read as much by a name that it has as with the image itself.
+        """
+        if self._tried_images or not self._tokenizes:
+            return
+        self._tried_images = True
+        gray = data_url(Image.new("RGB", (64, 64), "gray"))[0].encode()
+        options, known, unknown = self.find_features().options, uuid.uuid4().hex, uuid.uuid4().hex
+
+        def tokens_read(url: bytes | None, name: str) -> int:
+            asking = self._send(_TRIAL, options, url, name, final=("dropped", "failed", "silent"))
+            return (wait_for(asking).usage or (0, 0))[0]
+
+        try:
+            try:
+                tokens_read(None, unknown)
+            except RejectedError:
+                self.keeps_images = tokens_read(gray, known) == tokens_read(None, known) > 0
+        except StoppedError:
+            raise
+        except BackendError:
+            pass
+
+    def image_tokens(self, image: ImageSource) -> int | None:
+        """Return the tokens that it reads for an image; None where it counts none at all."""
+        options, top = self.find_features().options, self.find_features().top
+        plain = self.client.ask([{"role": "user", "content": _TRIAL}], options, logprobs=top)
+        url = data_url(image)[0].encode()
+        without, shown = wait_for(plain), wait_for(self._send(_TRIAL, options, url, ""))
+        if without.usage is None or shown.usage is None:
+            return None
+        return shown.usage[0] - without.usage[0]
+
+    async def ask(
+        self, text: str, image: EncodedImage, options: Mapping[str, Any], *, begun: str,
+        final: tuple[str, ...],
+    ) -> ChatAnswer:  # fmt: skip
+        """Ask about an image, which is sent unless the server keeps it."""
+        url, name = await image.url()
+        if missed := self.keeps_images and self in image.kept_by:
+            try:
+                ends = (*final, "failed")
+                answer = await self._send(text, options, None, name, begun=begun, final=ends)
+                self._misses = max(self._misses - 1, 0)
+                return answer
+            except (StoppedError, UnreachableError):
+                raise
+            except BackendError:  # it dropped the image, or cannot answer at all
+                image.kept_by.discard(self)
+        name *= self.keeps_images
+        answer = await self._send(text, options, url, name, begun=begun, final=final)
+        image.kept_by.add(self)
+        if missed:  # several servers behind one address do not find each other's images
+            self._misses += 1
+            self.keeps_images = self._misses < _MOST_MISSES
+        return answer
+
+    async def _send(
+        self, text: str, options: Mapping[str, Any], url: bytes | None, name: str, **more: Any
+    ) -> ChatAnswer:
+        """Ask about an image by its data URL, its name (vLLM's ``uuid``), or both."""
+        shown = None if url is None else {"url": IMAGE_PLACEHOLDER}
+        part = {"type": "image_url", "image_url": shown, **({"uuid": name} if name else {})}
+        messages = [{"role": "user", "content": [part, {"type": "text", "text": text}]}]
+        top = self.find_features().top
+        return await self.client.ask(messages, options, logprobs=top, image_url=url or b"", **more)
+
+
+def _fewer(complaint: str, top: int) -> int:
+    """Return how many log-probabilities a refusal allows, by the numbers near that word; or 0.
+
+    >>> _fewer("top_logprobs must be at most 5, see http://host/12", 20)
+    5
+    """
+    without_urls = re.sub(r"\S*://\S*", "", complaint)
+    near = " ".join(re.findall(r".{0,80}logprob.{0,80}", without_urls))
+    return max(
+        (int(n) for n in re.findall(r"(?<![\w.])\d{1,2}(?![\w.]*\d)", near) if int(n) < top),
+        default=0,
+    )
+
+
+def model_name(answer: ChatAnswer) -> str:
+    """Return the server's own name for the model; llama.cpp returns the path of the file."""
+    return answer.model.rpartition("/")[2] if answer.model[:1] == "/" else answer.model

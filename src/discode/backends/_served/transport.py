@@ -1,0 +1,183 @@
+"""HTTP in one event loop: a deadline for the whole exchange, no compression, the key never shown.
+
+The loop runs in a thread of its own, so that callers stay synchronous.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import httpx
+
+from discode._files import parse_json
+from discode.errors import BackendError
+
+T = TypeVar("T")
+
+HIDDEN = "***"
+"""Replaces the key where a server repeats it."""
+_SECRET = 4  # characters: "x", for servers that want any key, is not a secret
+_MAX_BYTES = 16 << 20  # of an answer
+_CONNECT_SECONDS = 10.0  # a server that is there accepts a connection at once
+_LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy")
+
+
+def hide_key(text: str, key: str) -> str:
+    """Return a text with the key replaced, also in the forms that ``repr`` and JSON give it.
+
+    >>> hide_key("quota used up for sk-secret", "sk-secret")
+    'quota used up for ***'
+    """
+    if len(key) < _SECRET:
+        return text
+    for form in (key, repr(key)[1:-1], key.replace("/", "\\/")):
+        text = text.replace(form, HIDDEN)
+    return text
+
+
+def parse_without_key(data: bytes, key: str) -> Any:
+    """Return the JSON in ``data`` with the key hidden in every string, however it was escaped."""
+    parsed = parse_json(data.decode(), "it")
+    repeated = len(key) >= _SECRET and json.dumps(key)[1:-1] in json.dumps(parsed)
+    return _hide_in(parsed, key) if repeated else parsed
+
+
+def _hide_in(parsed: Any, key: str) -> Any:
+    if isinstance(parsed, list):
+        return [_hide_in(part, key) for part in parsed]
+    if isinstance(parsed, dict):
+        return {name: _hide_in(part, key) for name, part in parsed.items()}
+    return hide_key(parsed, key) if isinstance(parsed, str) else parsed
+
+
+_key_variables: set[str] = set()
+
+
+def _hide_keys(record: logging.LogRecord) -> bool:
+    """Hide keys in what httpx logs: a server may put one into its status message."""
+    original = text = record.getMessage()
+    for variable in tuple(_key_variables):
+        text = hide_key(text, os.environ.get(variable, "").strip())
+    if text != original:
+        record.msg, record.args = text, ()
+    return True
+
+
+def keep_out_of_logs(variable: str) -> None:
+    """Hide the value of an environment variable in the logs of httpx."""
+    _key_variables.add(variable)
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_hide_keys)  # a filter is added only once
+
+
+_loops: dict[int, asyncio.AbstractEventLoop] = {}  # by process: a fork inherits no thread
+_starting = threading.Lock()
+
+
+def start(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    """Run a coroutine in the background event loop of this process."""
+    with _starting:
+        if os.getpid() not in _loops:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, daemon=True).start()
+    return asyncio.run_coroutine_threadsafe(coroutine, _loops[os.getpid()])
+
+
+def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the background event loop and return its result."""
+    future = start(coroutine)
+    try:
+        return future.result()
+    finally:
+        future.cancel()  # after Ctrl-C; a finished one is left as it is
+
+
+class Connections:
+    """Connections to one server, one per httpx client.
+
+    The pool of one client looks through all its connections at each request: 5 times the CPU time
+    with 64 of them.
+
+    Attributes:
+        reached: Whether a server has ever answered.
+        announced: Whether users know that it does not; an answer makes this False again.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.reached = self.announced = False
+        self._timeout, self._ssl = timeout, httpx.create_ssl_context()
+        self._process = os.getpid()
+        self._idle: list[httpx.AsyncClient] = []
+
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[int, httpx.Headers, bytes]:
+        """Send a POST request; return status, headers and body, or raise what httpx raises."""
+        if self._process != os.getpid():  # connections of the process that forked are not ours
+            self._process, self._idle = os.getpid(), []
+        client = self._idle.pop() if self._idle else self._connect()
+        try:
+            return await asyncio.wait_for(self._post(client, url, body, headers), self._timeout)
+        except asyncio.TimeoutError:
+            raise httpx.ReadTimeout("too slow") from None
+        finally:
+            self._idle.append(client)
+
+    def _connect(self) -> httpx.AsyncClient:
+        timeout = httpx.Timeout(None, connect=min(self._timeout, _CONNECT_SECONDS))
+        return httpx.AsyncClient(timeout=timeout, verify=self._ssl)
+
+    async def _post(
+        self, client: httpx.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[int, httpx.Headers, bytes]:
+        headers = {**headers, "Accept-Encoding": "identity"}
+        extensions = {"trace": _refuse_early_answers()}
+        async with client.stream(
+            "POST", url, content=body, headers=headers, extensions=extensions
+        ) as response:
+            self.reached = True
+            if response.status_code == 200:
+                self.announced = False
+            if response.headers.get("Content-Encoding", "").strip().lower() not in ("", "identity"):
+                if response.status_code == 200:
+                    raise BackendError("the answer is compressed, though we asked for plain")
+                return response.status_code, response.headers, b""
+            data = bytearray()
+            async for part in response.aiter_raw():
+                data += part
+                if len(data) > _MAX_BYTES:
+                    raise BackendError(f"the answer is over {_MAX_BYTES >> 20} MiB")
+        return response.status_code, response.headers, bytes(data)
+
+    def close(self) -> None:
+        """Close the connections; the loop does so when it comes to it.
+
+        Called when an object is collected, in any thread: so without a lock.
+        """
+        for client in self._idle if self._process == os.getpid() else ():
+            asyncio.run_coroutine_threadsafe(client.aclose(), _loops[self._process])
+
+
+def _refuse_early_answers() -> Callable[[str, object], Awaitable[None]]:
+    """Return a trace that refuses an answer that was here before its request was sent.
+
+    Where a server sends two answers to a request, the second would be taken for the answer to the
+    next request. It needs no read, and a read takes a turn of the event loop.
+    """
+    turned = asyncio.Event()
+
+    async def trace(event: str, _: object) -> None:
+        if event == "http11.receive_response_headers.started":
+            turned.clear()
+            asyncio.get_running_loop().call_soon(turned.set)
+        elif event == "http11.receive_response_headers.complete" and not turned.is_set():
+            raise httpx.RemoteProtocolError("it sent more than one answer to a request")
+
+    return trace

@@ -1,5 +1,0 @@
-"""The small judge that ships with the package and runs anywhere."""
-
-from discode.backends.embedded.backend import SHA256, SHIPPED, Embedded, introduce
-
-__all__ = ["SHA256", "SHIPPED", "Embedded", "introduce"]

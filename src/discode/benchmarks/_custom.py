@@ -1,0 +1,253 @@
+"""Your own benchmark: a table of ratings or of preferences, CSV, TSV, JSONL or Parquet.
+
+Ratings have image, caption, rating, and optionally references, rater, id. Preferences have image,
+caption_a, caption_b, preference (0 or a: the first; 1 or b: the second), and optionally
+references, category, id. References are a list, in CSV a JSON list or one text. Columns are found
+by the names that ``discode score`` knows, or named by an option.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from discode._columns import (
+    CAPTION_COLUMNS,
+    ID_COLUMNS,
+    IMAGE_COLUMNS,
+    REFERENCE_COLUMNS,
+    PairColumns,
+    first_filled,
+    is_filled,
+    reference_list,
+)
+from discode._files import read_rows
+from discode._pairs import PairParser
+from discode.benchmarks._base import (
+    Benchmark,
+    BenchmarkBuilder,
+    BenchmarkRow,
+    Preferences,
+    Ratings,
+)
+from discode.benchmarks._parsing import Entry
+from discode.errors import InputError
+from discode.options import TEXT, Option
+
+COLUMNS = {
+    "image": IMAGE_COLUMNS,
+    "caption": CAPTION_COLUMNS,
+    "references": REFERENCE_COLUMNS,
+    "id": ID_COLUMNS,
+    "rating": ("rating", "human_rating", "human_score", "human", "gt_score", "mos"),
+    "rater": ("rater", "rater_id", "annotator", "annotator_id"),
+    "preference": ("preference",),
+    "caption_a": ("caption_a",),
+    "caption_b": ("caption_b",),
+    "category": ("category",),
+}
+"""What a row may have, and the names of its column that are tried in this order."""
+_NEEDED = {"rating": ("image", "caption"), "preference": ("image", "caption_a", "caption_b")}
+_SIDES = {"0": 0, "a": 0, "1": 1, "b": 1}
+_Entries = list[Entry]
+
+
+class _Layout(NamedTuple):
+    """The columns of a row that hold each field, as the row calls them."""
+
+    fields: dict[str, tuple[str, ...]]
+    numbered: str | None
+    """The column of COCO's numbers."""
+
+
+class _Scale:
+    """LOW-HIGH, kept as it is typed."""
+
+    text = "LOW-HIGH such as 1-5"
+
+    def convert(self, value: object) -> str | None:
+        """Return a range of ratings as it is typed; None if it is none."""
+        return value if isinstance(value, str) and _bounds(value) else None
+
+
+def _bounds(scale: str) -> tuple[float, float] | None:
+    """Return the lowest and the highest rating of LOW-HIGH; None if it is not of that form.
+
+    >>> _bounds("-1-2.5"), _bounds("5-1")
+    ((-1.0, 2.5), None)
+    """
+    number = r"(-?\d+(?:\.\d+)?)"
+    match = re.fullmatch(f"{number}-{number}", scale)
+    low, high = map(float, match.groups()) if match else (0.0, 0.0)
+    return (low, high) if low < high else None
+
+
+def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
+    """Read your own benchmark from a file, or from a folder with ratings.* or preferences.*.
+
+    ``scale=1-5`` refuses ratings outside it; ``raters=average`` gives each pair one rating;
+    ``images`` is the folder of the images, and ``rating=COLUMN`` names a column.
+    """
+    file = path if path.is_file() else next(iter(ROW.find_files(path).values()))
+    table = list(read_rows(file))
+    if not table:
+        raise InputError(f"{file.name} holds no rows")
+    images = None if options["images"] is None else Path(options["images"])
+    builder = BenchmarkBuilder(ROW, file.parent, images)
+    named = {name: options[name] for name in COLUMNS if options[name] is not None}
+    first = _layout(*table[0], named)
+    kinds = [kind for kind in _NEEDED if first.fields[kind]]
+    if not kinds:
+        raise _no_column(*table[0], "rating")
+    parser = PairParser(builder.default) if builder.default.is_dir() else None
+    layouts = {tuple(table[0][1]): first}  # the rows of a table mostly have the same columns
+    rows = []
+    for where, row in table:
+        if (layout := layouts.get(tuple(row))) is None:
+            layout = layouts[tuple(row)] = _layout(where, row, named)
+        for field in (*_NEEDED[kinds[0]], kinds[0]):
+            if not layout.fields[field]:
+                raise _no_column(where, row, field)
+        rows.append(_entry(where, row, layout, parser))
+    judgments: Ratings | Preferences
+    if kinds[0] == "rating":
+        judgments = _ratings(builder, rows, options["scale"])
+        if options["raters"] == "average":
+            judgments = judgments.averaged()
+    else:
+        judgments = _preferences(builder, rows)
+    kept = {name: options[name] for name in ("scale", "raters")} | named
+    return builder.build(kept, judgments, [file])
+
+
+def _layout(where: str, row: Mapping[str, Any], named: Mapping[str, str]) -> _Layout:
+    """Find the columns of a row."""
+    found = PairColumns.among(row, where)
+    plain = {re.sub(r"[\s-]+", "_", str(name).strip().lower()): name for name in row}
+    columns = {
+        field: tuple(plain[name] for name in names if name in plain)
+        for field, names in COLUMNS.items()
+    }
+    columns |= {"image": found.image, "caption": found.caption}
+    for field, name in named.items():
+        if name not in row:
+            raise InputError(
+                f"{where} has no column {name!r} ({field}={name}); it has: {', '.join(row)}"
+            )
+        columns[field] = (name,)
+    return _Layout(columns, plain.get("image_id"))
+
+
+def _no_column(where: str, row: Mapping[str, Any], field: str) -> InputError:
+    wanted = ", ".join(COLUMNS[field]) + (", or a preference" if field == "rating" else "")
+    return InputError(
+        f"{where} has no {field} (wanted: {wanted}); it has: {', '.join(map(str, row))}; name the "
+        f"column: custom:{field}=COLUMN"
+    )
+
+
+def _entry(where: str, row: Mapping[str, Any], layout: _Layout, parser: PairParser | None) -> Entry:
+    """Return a row with the fields of this format; COCO's numbers become names of files."""
+    fields = {
+        field: row[names[0]] if len(names) == 1 else first_filled(row, names)
+        for field, names in layout.fields.items()
+        if names
+    }
+    image, names = fields["image"], layout.fields["image"]
+    column = names[0] if len(names) == 1 else next((n for n in names if is_filled(row[n])), "")
+    if isinstance(image, float) and image.is_integer():
+        image = int(image)  # a column of numbers with gaps
+    if (type(image) is int) or (isinstance(image, str) and column == layout.numbered):
+        fields["image"] = str(image) if parser is None else _file_name(image, where, parser)
+    return Entry(fields, where)
+
+
+def _file_name(number: int | str, where: str, parser: PairParser) -> str:
+    """Return the name of the file that an image's number means; the number where none is found."""
+    try:
+        found = parser.parse({"image_id": number, "caption": "-"}, where, "").image
+    except InputError:
+        return str(number)  # counted as missing
+    return Path(str(found)).name or str(number)
+
+
+def _ratings(builder: BenchmarkBuilder, rows: _Entries, scale: str) -> Ratings:
+    low, high = _bounds(scale) or (-math.inf, math.inf)
+    checked = [(r.text("image"), r.text("caption"), r.number("rating", low, high)) for r in rows]
+    names, who = (_texts(rows, name) for name in ("id", "rater"))
+    pairs = [
+        builder.add(image, caption, references, name, row.where)
+        for (image, caption, _), references, name, row in zip(
+            checked, _references(rows), names, rows, strict=True
+        )
+    ]
+    raters: dict[str, int] = {}
+    rated: set[tuple[int, str]] = set()
+    for row, pair, rater in zip(rows, pairs, who, strict=True):
+        if rater:
+            row.check_new((pair, rater), rated)
+        rated.add((pair, rater))
+        raters.setdefault(rater, len(raters))
+    return Ratings.of(
+        [
+            (pair, value, raters[rater])
+            for pair, (_, _, value), rater in zip(pairs, checked, who, strict=True)
+        ]
+    )
+
+
+def _preferences(builder: BenchmarkBuilder, rows: _Entries) -> Preferences:
+    keys: set[str] = set()
+    judged = []
+    columns = (_references(rows), _texts(rows, "id"), _texts(rows, "category"))
+    for i, (row, references, name, category) in enumerate(zip(rows, *columns, strict=True)):
+        side = row.get("preference")
+        chosen = _SIDES.get(str(side).strip().lower()) if not isinstance(side, bool) else None
+        if chosen is None:
+            raise row.error("preference", "0 or 1, or a or b")
+        image = row.text("image")
+        key = name or f"{image}#{i}"
+        row.check_new(key, keys)
+        keys.add(key)
+        left, right = (
+            builder.add(image, row.text(f"caption_{side}"), references, f"{key}{side}", row.where)
+            for side in "ab"
+        )
+        judged.append((left, right, chosen, category or "all"))
+    return Preferences.of(judged)
+
+
+def _texts(rows: _Entries, name: str) -> list[str]:
+    """Return a field of every row as text, "" where it is empty; 0 is not empty."""
+    values = (row.fields.get(name) for row in rows)
+    return ["" if value is None else str(value) for value in values]
+
+
+def _references(rows: _Entries) -> list[tuple[str, ...]]:
+    texts = []
+    for row in rows:
+        listed = reference_list(cell, row.where) if (cell := row.fields.get("references")) else []
+        texts.append(Entry({"references": listed}, row.where).texts("references") if cell else ())
+    return texts
+
+
+ROW = BenchmarkRow(
+    "custom",
+    "custom",
+    "your own ratings or choices; see docs/adding-a-benchmark.md",
+    load_custom,
+    source="you",
+    licence="yours",
+    citation="yours",
+    forms=(("ratings.jsonl",), ("ratings.csv",), ("preferences.jsonl",), ("preferences.csv",)),
+    folders=("custom",),
+    options=(
+        Option("scale", "any", "the ratings' range", ("any", _Scale())),
+        Option("raters", "flatten", "one point per rating, or per pair", ("flatten", "average")),
+        Option("images", None, "folder of the images", (None, TEXT)),
+        *(Option(name, None, f"column to read as {name}", (None, TEXT)) for name in COLUMNS),
+    ),
+)

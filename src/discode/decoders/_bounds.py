@@ -1,0 +1,154 @@
+"""How wrong a score may be where a server left answers out.
+
+An answer that was not sent has a probability between 0 and a largest one that follows from what was
+sent. Where p_k is a power of L_k times a constant, over their sum, a score with all else fixed
+rises with the probabilities of the answers above it and falls with those below. So the extremes lie
+where the absent answers from some value upwards have the largest probability and the others none,
+or the other way round, and these few cases are decoded. For the other divergences rise turns to
+fall at another value than the score, an extreme may lie between these cases, and no bound is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode._scales import Scale
+from discode.decoders._base import Decoder, greedy_stem, integer_logp
+from discode.decoders._discode import POWERS, Discode
+from discode.decoders._preset import PresetDecoder
+from discode.decoders._simple import Fleur, Raw, Smoothing
+from discode.readings import Readings
+
+Floats = NDArray[np.float64]
+
+
+def truncation_bound(decoder: Decoder, readings: Readings) -> Floats | None:
+    """Return the largest error (N,) that truncation may have caused.
+
+    None if nothing is truncated, or if the decoder's extremes are not known.
+
+    Absent are the answers that share the row's smallest probability f, n of them: that is how they
+    are filled in. Each is at most n·f, and not above the smallest probability that was sent. After
+    a stem, tokens that begin with a digit ("85") may be missing of any answer: each may then have
+    all of the mass that is left.
+
+    >>> from discode.decoders import get_decoder
+    >>> from discode._scales import FIVE
+    >>> readings = Readings.of({"5": -0.2, "4": -2.0, "the": -4.0}, FIVE, missing="spread")
+    >>> truncation_bound(get_decoder("smoothing"), readings).round(3).tolist()
+    [0.148]
+    >>> truncation_bound(get_decoder("raw"), readings).tolist()
+    [0.0]
+    >>> truncation_bound(get_decoder("beta"), readings) is None
+    True
+    """
+    if isinstance(decoder, PresetDecoder):
+        return _calibrated(decoder, readings)
+    rows = np.flatnonzero(np.asarray(readings.truncated))
+    if not rows.size or not _has_bound(decoder):
+        return None
+    error = np.zeros(len(readings))
+    part = replace(readings.take(rows), hidden=None, head=None, bias=None)
+    # Whichever stem is likelier, joint has the answers after the first.
+    joint = decoder.options().get("stem") == "joint"
+    stem = np.zeros(len(rows), np.intp) if joint else greedy_stem(part)
+    which = np.arange(len(rows))
+    error[rows] = _spread(decoder, part, part.answer_logp[which, stem], "answer_logp", stem)
+    if part.second_logp is not None:
+        error[rows] += _spread(decoder, part, part.second_logp, "second_logp", stem)
+    if decoder.options().get("stem") == "graded":
+        error[rows] += _ungraded(part, stem)
+    return error
+
+
+def _calibrated(preset: PresetDecoder, readings: Readings) -> Floats | None:
+    """Return the bound of a preset: its decoder's, through the calibration if there is one."""
+    error = truncation_bound(preset.decoder, readings)
+    calibration = preset.preset.calibration
+    if error is None or calibration is None:
+        return error
+    score = preset.decoder.decode(readings).score
+    low, here, high = (calibration.apply(score + shift) for shift in (-error, 0, error))
+    return np.nan_to_num(np.maximum(high - here, here - low))
+
+
+def _has_bound(decoder: Decoder) -> bool:
+    """Say whether the extremes lie where :func:`_cases` looks for them."""
+    if isinstance(decoder, Discode):  # a server that truncates gives no hidden states
+        return decoder.divergence in POWERS and not decoder.requires
+    return isinstance(decoder, Raw | Smoothing | Fleur)
+
+
+def _ungraded(part: Readings, stem: NDArray[np.intp]) -> Floats:
+    """Return how far 1.0 may be too high (N,) where the probability of "0" was left out, too.
+
+    The score is 1.0 - 0.1·P("0") / (P("0") + P("1")), and P("0") <= 1 - P("1"), P("1").
+    """
+    scale, last = part.scale, len(part.scale.stems) - 1
+    if not last:
+        return np.zeros(len(part))
+    unknown = (stem == last) & np.isnan(integer_logp(part)[:, :-1]).any(axis=1)
+    lead = part.stem_logp if part.lead_logp is None else part.lead_logp
+    log_one = np.fmax(lead[:, last], part.stem_logp[:, last])  # "1" is no less likely than "1."
+    other = np.minimum(-np.expm1(np.nan_to_num(log_one, nan=-np.inf)), 0.5)
+    return np.where(unknown, scale.step * other, 0.0)
+
+
+def _spread(
+    decoder: Decoder, part: Readings, logp: Floats, name: str, stem: NDArray[np.intp]
+) -> Floats:
+    """Return the largest change of each score while the absent answers of (N, K) vary."""
+    here = decoder.decode(part).score
+    worst = np.zeros(len(logp))
+    for varied in _cases(logp, part.scale):
+        values = varied
+        if name == "answer_logp":
+            values = part.answer_logp.copy()
+            values[np.arange(len(logp)), stem] = varied
+        # The check of Readings would refuse probabilities that add up to more than 1.
+        score = decoder.decode(_vary(part, name, values)).score
+        worst = np.fmax(worst, np.abs(score - here))
+    return worst
+
+
+def _cases(logp: Floats, scale: Scale) -> Iterator[Floats]:
+    """Yield what (N, K) may have been before answers were left out, at its extremes."""
+    smallest = logp.min(axis=1, keepdims=True)
+    absent = logp == smallest
+    count = absent.sum(axis=1, keepdims=True)
+    sent = np.where(absent, np.inf, logp).min(axis=1, keepdims=True)
+    # One answer at least was sent; where all are equal it is one of them, and none was above it.
+    sent = np.where(np.isinf(sent), smallest, sent)
+    low = np.where(absent, -np.inf, logp)
+    high = np.where(absent, np.minimum(smallest + np.log(np.maximum(count, 1)), sent), logp)
+    if any(scale.stems):
+        left = 1 - np.exp(low).sum(axis=1, keepdims=True)
+        high = np.log(np.exp(low) + np.maximum(left, np.exp(smallest)))
+    best = logp.max(axis=1, keepdims=True)
+    tied = (high > low) & (high >= best)  # may be as likely as the raw answer
+    order = np.argsort(np.argsort(scale.values))
+    # The probability of the raw answer: the one that was sent, or another's, from there to its own.
+    raws: list[tuple[int | None, Floats]] = [(None, best)]
+    for answer in np.flatnonzero(tied.any(axis=0)).tolist():
+        own = np.where(tied[:, [answer]], high[:, [answer]], best)
+        raws += [(answer, best), (answer, own)]
+    for raw, most in raws:
+        # Of equals the first is the raw answer; the others come as near as a float can.
+        below = np.where(high >= most, np.nextafter(most, -np.inf), high)
+        for cut in range(len(order) + 1):
+            for rising in (order >= cut, order < cut):
+                varied = np.where(rising[None] & (high > low), below, low)
+                if raw is not None:
+                    varied[:, raw] = np.where(tied[:, raw], most[:, 0], varied[:, raw])
+                yield varied
+
+
+def _vary(part: Readings, name: str, values: Floats) -> Readings:
+    """Return readings with other numbers, whose sum may exceed 1 and is not checked."""
+    varied = part.take(np.arange(len(part)))
+    object.__setattr__(varied, name, values)
+    return varied

@@ -1,0 +1,282 @@
+"""Verbs before people work: plan a campaign, begin it with images, add captions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from typer import Option
+
+from discode._cli.model_options import BaseUrl, ModelOption, model_options
+from discode._cli.output import echo, note, progress, stdout
+from discode.errors import InputError, lookup, require
+from mceval._cli.common import DatabaseArgument, make_table, number_cell, open_campaign
+
+if TYPE_CHECKING:
+    from mceval._intake import DomainSource
+    from mceval.database import Database
+
+
+def plan(
+    domains: Annotated[int, Option(help="Number of domains.")] = 6,
+    images: Annotated[int, Option(help="Images per domain.")] = 1000,
+    people: Annotated[int, Option(help="People who compare each image.")] = 3,
+    consensus: Annotated[str, Option(help="Who must agree: all or majority.")] = "all",
+    revise: Annotated[str, Option(help="Time of revisions: always, or agreed.")] = "always",
+    workers: Annotated[int, Option(help="Number of people who take part.")] = 81,
+    accuracy: Annotated[float, Option(help="Share of right choices.")] = 0.942,
+    spread: Annotated[float, Option(help="Deviation of the accuracy between people.")] = 0.03,
+    hard: Annotated[float, Option(help="Share of images on which they guess.")] = 0.0,
+    compare_seconds: Annotated[
+        float | None, Option(help="Seconds of a comparison; else 30.")
+    ] = None,
+    revise_seconds: Annotated[float | None, Option(help="Seconds of a revision; else 50.")] = None,
+    look_seconds: Annotated[float, Option(help="Seconds of a second look; 0: none.")] = 0.0,
+    from_campaign: Annotated[
+        str | None, Option("--from", metavar="DATABASE", help="Campaign with measured times.")
+    ] = None,
+    pay_per_hour: Annotated[float, Option(help="Pay of people.")] = 23.0,
+    fee: Annotated[float, Option(help="Share of the platform on top.")] = 0.0,
+    gold_rate: Annotated[float, Option(help="Share of gold questions.")] = 0.0,
+    rounds: Annotated[int, Option(help="Number of simulated campaigns.")] = 100,
+    seed: Annotated[int, Option(help="Seed of the simulation.")] = 0,
+) -> None:
+    """Estimate what a campaign needs; the defaults are the paper's (about 6,500 USD)."""
+    from mceval.plan import Target, make_plan
+    from mceval.rules import Rules
+
+    times = _times(from_campaign, compare_seconds=compare_seconds, revise_seconds=revise_seconds)
+    target = Target(
+        domains, images, workers, accuracy, spread, hard, look_seconds=look_seconds,
+        pay_per_hour=pay_per_hour, fee=fee, gold_rate=gold_rate, **times,
+    )  # fmt: skip
+    rules = Rules(people=people, consensus=consensus, revise=revise)
+    estimate = make_plan(target, rules, rounds=rounds, seed=seed)
+    table = make_table("", "expected", "5 %", "median", "95 %")
+    for field, word in (
+        ("shown", "images shown"), ("comparisons", "comparisons"), ("revisions", "revisions"),
+        ("hours", "hours"), ("money", "money"), ("discard_rate", "discarded %"),
+        ("wrong_rate", "kept with the wrong preference %"),
+    ):  # fmt: skip
+        values = [getattr(need, field) for need in (estimate.expected, *estimate.simulated)]
+        rate = field.endswith("rate")
+        table.add_row(word, *(f"{100 * v:,.2f}" if rate else f"{v:,.0f}" for v in values))
+    stdout.print(table)
+    hours = estimate.expected.hours / workers
+    echo(f"{domains * images:,} images of {domains} domains; {estimate.pool:,} in each pool fill "
+         f"its quota in 95 of 100 campaigns; {hours:.1f} h per person")  # fmt: skip
+
+
+def _times(from_campaign: str | None, **options: float | None) -> dict[str, float]:
+    """Return the times of a task that are given, or measured in a campaign; others are defaults."""
+    times = {name: seconds for name, seconds in options.items() if seconds is not None}
+    if from_campaign is None:
+        return times
+    with open_campaign(from_campaign) as db:
+        from mceval._report import task_timings
+
+        with db.read() as session:
+            measured = task_timings(session)
+    for name, count in (
+        ("compare_seconds", measured.compared),
+        ("revise_seconds", measured.revised),
+    ):
+        if name not in times and not count:
+            option = name.replace("_", "-")
+            raise InputError(
+                f"{from_campaign} has no such tasks to take the time from; give --{option}"
+            )
+    echo(
+        f"times of {from_campaign}: {measured.compared:,} comparisons of "
+        f"{number_cell(measured.compare_seconds, 1)} s, {measured.revised:,} revisions of "
+        f"{number_cell(measured.revise_seconds, 1)} s (means)"
+    )
+    return {name: getattr(measured, name) for name in options} | times
+
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "checked": {},
+    "paper": {"near": -1, "gold_rate": 0.0, "quick_seconds": 0.0, "skips": 0},
+}
+"""Rules and checks by the name that --protocol takes, where they are not the defaults."""
+
+
+def init(
+    database: DatabaseArgument,
+    domain: Annotated[
+        list[str], Option(metavar="NAME=PATH", help="Folder or list of images; NAME:COUNT=PATH.")
+    ],
+    per_domain: Annotated[int, Option(help="Images that a domain should have.")] = 1000,
+    seed: Annotated[int, Option(help="Seed of every draw.")] = 0,
+    people: Annotated[int, Option(help="People who compare each image.")] = 3,
+    consensus: Annotated[
+        str,
+        Option(
+            help="Keep an image if all people chose the same caption (all), or let more than half "
+            "decide (majority); images without consensus are discarded and replaced."
+        ),
+    ] = "all",
+    writers: Annotated[int, Option(help="Captions per image.")] = 4,
+    revise: Annotated[str, Option(help="Time of revisions: always, or agreed.")] = "always",
+    second_look: Annotated[
+        bool, Option("--second-look", help="A revision counts once another person accepts it.")
+    ] = False,
+    protocol: Annotated[
+        str, Option(help="checked, or paper: without checks that the paper does not name.")
+    ] = "checked",
+    near: Annotated[
+        int | None, Option(help="Bits of 256 in which copies differ (6); -1: off.")
+    ] = None,
+    gold: Annotated[
+        Path | None, Option(help="Table of gold questions: image, right, wrong.")
+    ] = None,
+    gold_rate: Annotated[float | None, Option(help="Share of gold questions (0.1).")] = None,
+    quick_seconds: Annotated[
+        float | None, Option(help="Seconds below which answers are careless (2).")
+    ] = None,
+    lease_minutes: Annotated[float, Option(help="Minutes that a task is held.")] = 15.0,
+    pay_per_hour: Annotated[float, Option(help="Pay in USD, shown to people; 0: none.")] = 0.0,
+    name: Annotated[str, Option(help="Name of the campaign.")] = "mceval",
+    instructions: Annotated[
+        Path | None, Option(help="Text that people read before they begin.")
+    ] = None,
+) -> None:
+    """Begin a campaign: images are hashed; duplicates and broken ones are left out."""
+    require("sqlalchemy", "mceval")
+    from mceval._checks import Checks
+    from mceval._intake import begin_campaign, list_images, read_text
+    from mceval.rules import Rules
+
+    options = {"near": near, "gold_rate": gold_rate, "quick_seconds": quick_seconds}
+    settings = lookup(PROTOCOLS, protocol, "protocol") | {
+        option: value for option, value in options.items() if value is not None
+    }
+    if gold is not None and settings.get("gold_rate") == 0 and gold_rate is None:
+        raise InputError(f"--protocol {protocol} has no gold questions; give --gold-rate as well")
+    checks = Checks(**{n: settings.pop(n) for n in ("gold_rate", "quick_seconds") if n in settings})
+    rules = Rules(seed, people, consensus, writers, revise, second_look=second_look, **settings)
+    sources = [read_domain(text, per_domain) for text in domain]
+    total = sum(len(list_images(source)) for source in sources)  # mistakes show before the database
+    now = time.time()
+    with begin_campaign(
+        database, rules, name=name, checks=checks, lease_seconds=lease_minutes * 60, now=now,
+        pay_per_hour=pay_per_hour, instructions=read_text(instructions) if instructions else "",
+    ) as db:  # fmt: skip
+        _fill(db, sources, total, gold, now)
+    note(rules.consensus_text(), "dim")
+
+
+def _fill(
+    db: Database, sources: Sequence[DomainSource], total: int, gold: Path | None, now: float
+) -> None:
+    """Add a new campaign's images and gold questions, and say what it has and lacks."""
+    from mceval._intake import add_images
+    from mceval._stalls import find_doubts
+
+    with progress() as bar:
+        task = bar.add_task("", total=total)
+        counts = add_images(
+            db, sources, now=now, progress=lambda done: bar.update(task, completed=done)
+        )
+    if gold is not None:
+        add_gold_questions(db, gold, now)
+    table = make_table("domain", "wanted", "pool", "duplicates", "unreadable")
+    for source in sources:
+        states = counts[source.name]
+        cells = [states.get(state, 0) for state in ("pool", "duplicate", "unreadable")]
+        table.add_row(escape(source.name), str(source.quota), *map(str, cells))
+        if cells[0] < source.quota:
+            note(f"{source.name}: {cells[0]} images for a quota of {source.quota}", "yellow")
+    with db.read() as session:
+        doubts = find_doubts(session)
+    stdout.print(table)
+    for doubt in doubts:
+        note(f"{doubt.what}; {doubt.cure}", "yellow")
+
+
+def add_gold_questions(db: Database, table: Path, now: float) -> None:
+    """Add gold questions and say how many, and what an organiser should know of them."""
+    from mceval._intake import add_gold
+
+    added = add_gold(db, table, now)
+    echo(f"{added.questions} gold questions")
+    for warning in added.warnings():
+        note(warning, "yellow")
+
+
+def read_domain(text: str, quota: int) -> DomainSource:
+    """Return the domain of an option NAME=FOLDER, NAME=LIST or NAME:COUNT=...."""
+    from mceval._intake import DomainSource
+
+    name, equals, path = text.partition("=")
+    if not equals or not path:
+        raise InputError(f"--domain {text!r} must be NAME=FOLDER or NAME=LIST")
+    name, colon, count = name.partition(":")
+    if colon:
+        if not count.isdigit():
+            raise InputError(f"--domain {text!r}: {count!r} is not a number of images")
+        quota = int(count)
+    return DomainSource(name, Path(path), quota)
+
+
+def candidates(
+    database: DatabaseArgument,
+    writer: Annotated[str, Option(help="Who wrote the captions; not shown to people.")],
+    file: Annotated[Path | None, Option(help="Table of image and caption.")] = None,
+    annotations: Annotated[
+        Path | None, Option(help="With --file: COCO's annotations, the file names of image ids.")
+    ] = None,
+    model: Annotated[
+        str | None, Option(help="Model that writes them: openai:NAME or endpoint:NAME.")
+    ] = None,
+    model_option: ModelOption = None,
+    base_url: BaseUrl = None,
+    prompt: Annotated[str | None, Option(help="Prompt of the model.")] = None,
+    spare: Annotated[
+        float, Option(help="Images beyond the quota to caption, as a share of it.")
+    ] = 0.5,
+    replace: Annotated[
+        bool, Option("--replace", help="With --file: overwrite captions that no one has seen yet.")
+    ] = False,
+) -> None:
+    """Add a writer's captions, from a file or from a model; run again, it continues."""
+    options = model_options(model_option, base_url=base_url)
+    if (file is None) == (model is None):
+        raise InputError("give either --file or --model")
+    if annotations is not None and file is None:
+        raise InputError("--annotations requires --file")
+    if (replace and file is None) or (options and model is None):
+        raise InputError("--replace goes with --file, options of a model go with --model")
+    with open_campaign(database) as db:
+        from mceval import _candidates as captions
+
+        if file is not None:
+            added = captions.add_captions(
+                db, writer, file, time.time(), replace=replace, annotations=annotations
+            )
+        else:
+            chat = captions.open_caption_writer(model or "", options)
+            with progress() as bar:
+                task = bar.add_task("", total=None)
+                added = captions.write_captions(
+                    db, writer, chat, now=time.time, spare=spare, prompt=prompt or captions.PROMPT,
+                    progress=lambda done, total: bar.update(task, completed=done, total=total),
+                )  # fmt: skip
+    echo(f"{added.new} captions of {writer}" + "".join(
+        f", {count} {word}"
+        for count, word in ((added.replaced, "replaced"), (added.known, "known"),
+                            (added.unknown, "of images not in the campaign"))
+        if count
+    ))  # fmt: skip
+    for warning in added.warnings():
+        note(warning, "yellow")
+    failed = dict(added.failed or {})
+    for source, why in list(failed.items())[:5]:
+        note(f"failed: {source}: {why}", "red")
+    if failed:
+        note(f"{len(failed)} images failed; the same command tries again")
+        raise typer.Exit(1)

@@ -1,0 +1,82 @@
+"""Verbs for what a campaign has brought: a backup, the user study, the exported dataset."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+from rich.markup import escape
+from typer import Argument, Option
+
+from discode._cli.output import echo, note, stdout
+from discode.errors import InputError
+from mceval._cli.common import DatabaseArgument, interval_cell, make_table, open_campaign
+
+
+def backup(
+    database: DatabaseArgument,
+    file: Annotated[Path, Argument(help="A new file.")],
+) -> None:
+    """Copy the campaign into a file, also while people work; nothing that was confirmed is lost."""
+    with open_campaign(database) as db:
+        from mceval._backup import backup_campaign
+
+        answers = backup_campaign(db, file)
+    echo(f"{answers} answers in {file}")
+
+
+def study(
+    database: DatabaseArgument,
+    images: Annotated[
+        int | None, Option(help="Begin with this many finished images, drawn at random.")
+    ] = None,
+    people: Annotated[int, Option(help="New people per image.")] = 1,
+) -> None:
+    """Let new people judge a subset; without --images, show how often they agree."""
+    with open_campaign(database) as db:
+        from mceval._user_study import begin_user_study, user_study_result
+
+        if images is not None:
+            slots = begin_user_study(db, images, time.time(), people=people)
+            echo(f"{slots} tasks; next: discode mceval people invite --role study")
+            return
+        with db.read() as session:
+            result = user_study_result(session)
+    if not result.judged:
+        raise InputError("the user study has no judgments yet; --images N begins it")
+    table = make_table("domain", "people's accuracy")
+    for name, accuracy in result.domains.items():
+        table.add_row(escape(name), interval_cell(accuracy))
+    table.add_row("all", interval_cell(result.accuracy))
+    stdout.print(table)
+    echo(f"{result.judged} judgments of {result.images} images")
+
+
+def export(
+    database: DatabaseArgument,
+    folder: Annotated[Path, Argument(help="A new folder.")],
+    images: Annotated[str, Option(help="copy them, or publish their hashes.")] = "copy",
+    image_folder: Annotated[
+        Path | None, Option(help="Where the images are now, if they were moved.")
+    ] = None,
+    parquet: Annotated[bool, Option("--parquet", help="Parquet as well.")] = False,
+    writers: Annotated[bool, Option("--writers", help="Publish who wrote what.")] = False,
+    title: Annotated[str, Option(help="Title of the card.")] = "",
+    licence: Annotated[str, Option(help="Licence of captions and judgments.")] = "",
+    contact: Annotated[str, Option(help="Contact of the publisher.")] = "",
+) -> None:
+    """Write the dataset: rows, images, card, checksums; the same campaign, the same bytes."""
+    with open_campaign(database) as db:
+        from mceval._report import domain_rows, quota_notes
+        from mceval.export import ExportOptions, export_dataset
+
+        options = ExportOptions(images, parquet, writers, title, licence, contact, image_folder)
+        counts = export_dataset(db, folder, options)
+        with db.read() as session:
+            notes = quota_notes(domain_rows(session))
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+    echo(f"{sum(counts.values())} images ({listed}) in {folder}")
+    for words in notes:
+        note(words, "yellow")
+    echo(f"discode bench run --benchmark mceval --data {folder} -m discode")

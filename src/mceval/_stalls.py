@@ -1,0 +1,219 @@
+"""Find what keeps a campaign from being finished, and say what would help.
+
+A campaign stands still where images lack captions, where a domain has no more images, or where the
+tasks that are open are none that anybody who takes part may have. Answers are doubtful where too
+few gold questions check them, and where somebody chooses a side instead of a caption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from discode.stats import wilson
+from mceval._report import DomainRow, domain_rows, side_rows
+from mceval._states import not_loaded, pass_counts
+from mceval._tables import ROLES, Answer, Candidate, Domain, Image, Pass, Person, Slot
+from mceval._texts import first_few
+from mceval.database import checks_of, rules_of
+from mceval.queue._leases import person_may_have
+from mceval.rules import Rules
+
+SPLIT_AFTER = 10
+"""So many judged images of a domain show whether people can agree on it."""
+SILENT_SECONDS = 86400.0
+SIDE_LEVEL = 0.999
+"""An interval of this level around a person's share of left choices has one half in it."""
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Something that stands still or is doubtful, and the cure."""
+
+    what: str
+    cure: str
+
+
+def find_stalls(session: Session, now: float) -> list[Stall]:
+    """Return what stalls, the most basic first; empty if all is well or the quota is full."""
+    return list(_stalls(session, now))
+
+
+def _stalls(session: Session, now: float) -> Iterator[Stall]:
+    rules = rules_of(session)
+    rows = [row for row in domain_rows(session) if row.name != "all" and row.done < row.quota]
+    for row in rows:
+        yield from _images(session, row, rules)
+        if row.judged >= SPLIT_AFTER and row.discard.low > 0.5:
+            yield Stall(
+                f"{row.name}: people disagree on {row.discard.value:.0%} of {row.judged} images",
+                "look at the discarded ones: captions that are equally good cannot be told "
+                "apart; other writers, clearer instructions or --consensus majority help",
+            )
+    if rows:
+        yield from _people(session, rules)
+        yield from _open_tasks(session)
+        yield from _not_loading(session)
+        yield from _silence(session, now)
+
+
+def find_doubts(session: Session) -> list[Stall]:
+    """Return what makes answers doubtful: too few gold questions, and choices of a side.
+
+    Sides are drawn, so whoever looks at the captions chooses the left one in half of all cases.
+    """
+    checks, doubts = checks_of(session), []
+    gold = session.scalar(select(func.count()).where(Image.state == "gold")) or 0
+    if (gold or checks.gold_rate) and gold < checks.gold_after:
+        what = (
+            f"gold questions check nobody: there are {gold}, and a person is judged by "
+            f"{checks.gold_after} or more"
+        )
+        cure = (
+            "add some with discode mceval images --gold TABLE; until then, only too quick "
+            "answers show who is careless"
+        )
+        doubts.append(Stall(what, cure))
+    for row in side_rows(session)[:-1]:
+        left = wilson(round(row.left.value * row.compared), row.compared, SIDE_LEVEL)
+        if not left.low <= 0.5 <= left.high:
+            what = (
+                f"{row.name} (person {row.person}) chose the left caption in "
+                f"{100 * left.value:.0f} % of {row.compared} comparisons, and sides are drawn"
+            )
+            cure = (
+                "look at their answers; discode mceval people mark-careless "
+                f"DATABASE {row.person} returns them to the queue"
+            )
+            doubts.append(Stall(what, cure))
+    return doubts
+
+
+def _images(session: Session, domain: DomainRow, rules: Rules) -> Iterator[Stall]:
+    """Yield what a domain lacks: captions of images that wait, or images."""
+    missing = domain.quota - domain.done - domain.states["active"]
+    waiting = domain.states["pool"]
+    if missing > 0 and waiting:
+        captions = session.execute(
+            select(Candidate.writer, func.count())
+            .join(Image, Image.id == Candidate.image_id)
+            .join(Domain, Domain.id == Image.domain_id)
+            .where(Domain.name == domain.name, Image.state == "pool")
+            .group_by(Candidate.writer)
+            .order_by(Candidate.writer)
+        ).all()
+        listed = ", ".join(f"{writer} {count}" for writer, count in captions) or "none"
+        yield Stall(
+            f"{domain.name}: {missing} images are missing; {waiting} wait for captions of "
+            f"{rules.writers} writers (there are: {listed})",
+            "add the missing ones with discode mceval candidates",
+        )
+    if missing > waiting:
+        yield Stall(
+            f"{domain.name}: {missing - waiting} more images are needed than there are "
+            f"({domain.states['discarded']} were discarded)",
+            f"add some with discode mceval images --domain {domain.name}=FOLDER",
+        )
+
+
+def _people(session: Session, rules: Rules) -> Iterator[Stall]:
+    """Yield where there are too few people for one image, whatever they have done so far."""
+    active = select(Person.role, func.count()).where(Person.state == "active")
+    count = dict(session.execute(active.group_by(Person.role)).all())
+    both = count.get("both", 0)
+    compare, revise = count.get("comparer", 0) + both, count.get("reviser", 0) + both
+    everybody, revising = compare + revise - both, 2 if rules.second_look else 1
+    look = ", and another one looks at the revision" if rules.second_look else ""
+    role, what = "reviser", ""
+    if compare < rules.people:
+        role = "comparer"
+        what = f"{compare} active people compare, and every image needs {rules.people} of them"
+    elif revise < revising:
+        what = (
+            f"captions are revised by {revise} of the active people, and every image needs "
+            f"{revising}: one revises its caption{look}"
+        )
+    elif everybody < rules.people + revising:
+        what = (
+            f"{everybody} active people are too few: {rules.people} compare an image, "
+            f"somebody else revises its caption{look}"
+        )
+    if what:
+        yield Stall(what, f"invite more with discode mceval people invite --role {role}")
+
+
+def _open_tasks(session: Session) -> Iterator[Stall]:
+    """Yield the open tasks that nobody who is active may have."""
+    images = stuck_images(session)
+    for kind, verb, role in (
+        ("compare", "comparisons", "comparer"),
+        ("revise", "revisions", "reviser"),
+        ("look", "looks at revisions", "reviser"),
+        ("study", "comparisons of the user study", "study"),
+    ):
+        stuck = sum(image.missing for image in images if image.kind == kind)
+        if stuck:
+            yield Stall(
+                f"{stuck} open {verb} cannot be assigned: everybody who is active has worked on "
+                "these images already, or passed on them",
+                f"invite new people with discode mceval people invite --role {role}",
+            )
+
+
+def _not_loading(session: Session) -> Iterator[Stall]:
+    """Yield the images that did not load for two people or more; for one, it may be their own."""
+    sources = session.scalars(
+        select(Image.source)
+        .join(Pass, Pass.image_id == Image.id)
+        .where(Image.state == "active", pass_counts(), not_loaded())
+        .group_by(Image.id, Image.source)
+        .having(func.count(Pass.person_id.distinct()) > 1)
+        .order_by(Image.id)
+    ).all()
+    if sources:
+        yield Stall(
+            f"{len(sources)} images do not load: {first_few(sources)}",
+            "put the files back, or say with discode mceval annotate --images FOLDER where they "
+            "are; people are given them again an hour after they said so",
+        )
+
+
+def stuck_images(session: Session, most: int | None = None) -> list[Any]:
+    """Return the images with open tasks that nobody who is active may have, so many of a kind.
+
+    Rows of id, domain, source, kind, and how many tasks are ``missing``.
+    """
+    rows: list[Any] = []
+    for kind in ("compare", "revise", "look", "study"):
+        roles = [name for name, kinds in ROLES.items() if kind in kinds]
+        able = select(Person.id).where(
+            Person.state == "active", Person.role.in_(roles), person_may_have(Person.id)
+        )
+        rows += session.execute(
+            select(
+                Image.id, Domain.name.label("domain"), Image.source, Slot.kind,
+                func.count().label("missing"),
+            )
+            .join(Slot, Slot.image_id == Image.id)
+            .join(Domain, Domain.id == Image.domain_id)
+            .where(Image.state == ("done" if kind == "study" else "active"))
+            .where(Slot.kind == kind, Slot.state == "open", ~able.exists())
+            .group_by(Image.id, Domain.name, Image.source, Slot.kind)
+            .order_by(Image.id)
+            .limit(most)
+        ).all()  # fmt: skip
+    return rows
+
+
+def _silence(session: Session, now: float) -> Iterator[Stall]:
+    last = session.scalar(select(func.max(Answer.created)))
+    ready = select(Slot.id).where(Slot.kind != "study", Slot.state.in_(("open", "leased"))).limit(1)
+    if last is not None and now - last >= SILENT_SECONDS and session.scalar(ready) is not None:
+        yield Stall(
+            f"the last answer came {(now - last) / 86400:.1f} days ago, and there are tasks",
+            "remind people; a lost link is replaced by discode mceval people reissue",
+        )

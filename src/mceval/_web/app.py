@@ -1,0 +1,394 @@
+"""The annotation application: its routes, who may use them, and the pages they answer with.
+
+Every request passes the same four checks: whose browser it is, whether the form is ours, whether
+the person's role allows it, whether consent was given. Handlers are plain functions that run in
+threads, since the database blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from sqlalchemy import select
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from discode import __version__
+from discode._http.guard import SECURITY_HEADERS, Guard
+from discode.errors import DiscodeError, HttpError, InputError, NotAllowedError, StoreError
+from mceval import people, queue
+from mceval._tables import Image, Person
+from mceval._texts import LONGEST
+from mceval._web.admin import AdminPages
+from mceval._web.auth import (
+    SESSION_SECONDS,
+    GuessLimiter,
+    begin_session,
+    end_session,
+    find_visitor,
+    network_of,
+)  # fmt: skip
+from mceval._web.forms import read_form, reason_of, reply_of
+from mceval._web.images import CampaignImages
+from mceval._web.progress import campaign_progress, open_to, person_progress, why_wait
+from mceval._web.rendering import Pages, annotation_files
+from mceval._web.requests import PageRequest, image_response, redirect
+from mceval.database import CampaignSettings, Database, settings_of
+from mceval.queue._leases import IDLE_SECONDS
+from mceval.queue._undo import UNDO_SECONDS
+
+HEADERS = SECURITY_HEADERS | {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    # With "no-referrer", browsers would send our own forms with the origin "null".
+    # The origin alone, so that a link with an invitation's token never travels as the referrer.
+    "referrer-policy": "strict-origin",
+}
+HEADINGS: dict[str | int, str] = {
+    "unknown": "Who are you?",
+    404: "Nothing here",
+    409: "That did not count",
+    429: "One moment",
+    500: "Sorry",
+    503: "Sorry",
+}
+"""The heading of an error page, by the error's code or status."""
+PROGRESS_SECONDS = 3.0
+"""How old the campaign's progress on a page may be."""
+_log = logging.getLogger("discode.web")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotationOptions:
+    """How the application is run."""
+
+    images: Path | None = None
+    """Where the images are now, if they were moved."""
+    hosts: tuple[str, ...] | None = None
+    """The names that the server answers to, or None for any."""
+    origin: str | None = None
+    """The origin that people's browsers name ("https://NAME"), if there is a proxy."""
+    secure: bool = False
+    trust_proxy: bool = False
+    """Take a visitor's address from X-Forwarded-For, which a proxy of yours sets."""
+    pause_every: int = 40
+    clock: Callable[[], float] = time.time
+
+
+Handler = Callable[[PageRequest], Response]
+ANYBODY, PERSON, WORKER, ADMIN = "anybody", "person", "worker", "admin"
+"""Who may use a route."""
+
+
+def make_annotation_app(db: Database, options: AnnotationOptions) -> FastAPI:
+    """Return the application around a campaign, as an ASGI application."""
+    return _AnnotationApp(db, options).app()
+
+
+class _AnnotationApp:
+    def __init__(self, db: Database, options: AnnotationOptions) -> None:
+        self.db = db
+        self.options = options
+        self.guesses = GuessLimiter()
+        self.images = CampaignImages(db, options.images)
+        self.files = annotation_files()
+        self.pages = Pages(self.files)
+        self.cookie = "__Host-discode" if options.secure else "discode"
+        with db.read() as session:
+            self.settings: CampaignSettings = settings_of(session)
+        self.admin = AdminPages(db, self.settings, self.pages, self.images, options.origin)
+        self._progress: tuple[float, tuple[int, int]] = (float("-inf"), (0, 0))
+
+    def app(self) -> FastAPI:
+        admin = self.admin
+        app = FastAPI(
+            title="discode annotate", version=__version__, openapi_url=None, docs_url=None,
+            redoc_url=None, redirect_slashes=False,
+        )  # fmt: skip
+        for method, path, allowed, handler in (
+            ("GET", "/", ANYBODY, self.home),
+            ("GET", "/join/{token}", ANYBODY, self.invitation),
+            ("POST", "/join", ANYBODY, self.join),
+            ("POST", "/leave", PERSON, self.leave),
+            ("GET", "/guide", PERSON, self.guide),
+            ("POST", "/consent", PERSON, self.consent),
+            ("GET", "/task", WORKER, self.task),
+            ("POST", "/task", WORKER, self.answer),
+            ("POST", "/undo", WORKER, self.undo),
+            ("POST", "/skip", WORKER, partial(self.pass_on, queue.skip)),
+            ("POST", "/flag", WORKER, partial(self.pass_on, queue.flag)),
+            ("POST", "/beat", WORKER, self.heartbeat),
+            ("GET", "/pause", WORKER, self.pause),
+            ("POST", "/withdraw", WORKER, self.withdraw),
+            ("GET", "/image/{lease}", WORKER, self.image),
+            ("GET", "/admin", ADMIN, admin.overview),
+            ("GET", "/admin/person/{number}", ADMIN, admin.person),
+            ("POST", "/admin/person/{number}", ADMIN, admin.act_on_person),
+            ("POST", "/admin/person/{number}/invitation", ADMIN, admin.new_invitation),
+            ("GET", "/admin/invitations", ADMIN, admin.invitations),
+            ("POST", "/admin/invitations", ADMIN, admin.invite),
+            ("GET", "/admin/export", ADMIN, admin.export),
+            ("GET", "/admin/image/{number}", ADMIN, admin.image),
+            ("POST", "/admin/image/{number}", ADMIN, admin.act_on_image),
+        ):
+            app.add_api_route(path, self.checked(allowed, handler), methods=[method])
+        app.add_api_route("/static/{name}", self.file, methods=["GET"])
+        app.add_api_route("/healthz", self.health, methods=["GET"])
+        app.add_exception_handler(HTTPException, self.error_page)
+        app.add_middleware(
+            Guard, hosts=self.options.hosts, headers=HEADERS, on_error=self.error_page,
+            origin=self.options.origin,
+        )  # fmt: skip
+        return app
+
+    # Checks and errors
+
+    def checked(self, allowed: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint that calls a handler after the checks, or shows why not."""
+
+        async def endpoint(request: Request) -> Response:
+            form: dict[str, str] = {}
+            try:
+                if request.method == "POST":
+                    form = await read_form(request)
+                return await run_in_threadpool(self.handle, request, form, allowed, handler)
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except Exception as error:
+                return await self.error_page(request, error, form.get("text", ""))
+
+        return endpoint
+
+    def handle(
+        self, request: Request, form: dict[str, str], allowed: str, handler: Handler
+    ) -> Response:
+        now = self.options.clock()
+        known = find_visitor(self.db, request.cookies.get(self.cookie), now)
+        asked = PageRequest(request, now, form, known)
+        if allowed == ANYBODY:
+            return handler(asked)
+        visitor = asked.visitor
+        if request.method == "POST":
+            visitor.check_form(form.get("form_token", ""))
+        person = visitor.person
+        if allowed == ADMIN and person.role != "admin":
+            raise HttpError(403, "not_admin", "this page is for the organisers")
+        if allowed == WORKER and person.role == "admin":
+            return redirect("/admin")
+        if allowed != PERSON and person.state != "active":
+            return self.ended(asked)
+        if allowed == WORKER and person.consented is None:
+            return redirect("/guide")
+        return handler(asked)
+
+    async def error_page(self, request: Request, error: Exception, written: str = "") -> Response:
+        """Return a page that says what went wrong, with the caption that somebody had written."""
+        headers: dict[str, str] = {}
+        code, why = "", str(error)
+        if isinstance(error, HttpError):
+            status, headers, code = error.status, error.headers, error.code
+        elif isinstance(error, HTTPException):  # starlette's own: no such path, no such method
+            status = error.status_code
+            why = "there is no such page" if status == 404 else str(error.detail)
+        elif isinstance(error, NotAllowedError):
+            status = 409
+        elif isinstance(error, InputError):
+            status = 400
+        elif isinstance(error, StoreError):
+            status, headers = 503, {"retry-after": "2"}
+            _log.error("the database failed: %s", error)
+        else:
+            status = 500
+            _log.error("a page failed", exc_info=error)
+        if status == 503 or not isinstance(error, DiscodeError | HTTPException):
+            why = "something went wrong here; please try again in a minute"
+        heading = HEADINGS.get(code) or HEADINGS.get(status) or "This is not possible"
+        return self.pages.show(
+            "message.html", status, headers, campaign=self.settings.name, why=why,
+            heading=heading, written=written,
+        )  # fmt: skip
+
+    # Coming and going
+
+    def home(self, asked: PageRequest) -> Response:
+        if asked.known_visitor is None:
+            return self.pages.show("home.html", campaign=self.settings.name)
+        if asked.person.state != "active":
+            return self.ended(asked)
+        return redirect("/admin" if asked.person.role == "admin" else "/task")
+
+    def invitation(self, asked: PageRequest) -> Response:
+        """Greet somebody who has an invitation.
+
+        The cookie is set by the form of this page and not here: a strict cookie does not travel
+        along when a link in a mail is followed, and programs that open links must not join.
+        """
+        token = str(asked.request.path_params["token"])
+        person = self.invited(asked, token)
+        return self.pages.show("join.html", campaign=self.settings.name, person=person, token=token)
+
+    def join(self, asked: PageRequest) -> Response:
+        person = self.invited(asked, asked.form.get("token", ""))
+        response = redirect("/")
+        response.set_cookie(
+            self.cookie, begin_session(self.db, person.id, asked.now), max_age=int(SESSION_SECONDS),
+            httponly=True, samesite="strict", secure=self.options.secure, path="/",
+        )  # fmt: skip
+        return response
+
+    def invited(self, asked: PageRequest, token: str) -> Person:
+        address = self.address(asked.request)
+        person = people.person_by_token(self.db, token, asked.now)
+        if person is None:  # only then: a valid link works whatever others at this address tried
+            self.guesses.check(address, asked.now)
+            self.guesses.failed(address, asked.now)
+            why = (
+                "this invitation is unknown or has expired; is the link complete? "
+                "The organisers can send a new one"
+            )
+            raise HttpError(404, "no_invitation", why)
+        return person
+
+    def address(self, request: Request) -> str:
+        """Return where a request comes from; for IPv6 the network, whose holder has all of it."""
+        address = request.client.host if request.client else ""
+        if self.options.trust_proxy:
+            address = request.headers.get("x-forwarded-for", address).split(",")[-1].strip()
+        return network_of(address)
+
+    def leave(self, asked: PageRequest) -> Response:
+        end_session(self.db, asked.visitor.key)
+        if asked.form.get("invitation") == "end":
+            people.use_up_invitation(self.db, asked.person.id, asked.now)
+        response = redirect("/")
+        response.delete_cookie(self.cookie, path="/", secure=self.options.secure, httponly=True)
+        return response
+
+    def guide(self, asked: PageRequest) -> Response:
+        with self.db.read() as session:
+            gold = self.settings.checks.gold_rate > 0 and session.scalar(
+                select(Image.id).where(Image.state == "gold").limit(1)
+            )
+        return self.page(
+            "guide.html", asked, settings=self.settings, gold=gold,
+            idle_minutes=round(IDLE_SECONDS / 60),
+        )  # fmt: skip
+
+    def consent(self, asked: PageRequest) -> Response:
+        if asked.form.get("agreed") != "yes":
+            raise InputError("please tick the box if you agree; without it there is no task")
+        people.record_consent(self.db, asked.person.id, asked.now)
+        return redirect("/")
+
+    # Working
+
+    def task(self, asked: PageRequest, refused: str = "") -> Response:
+        """Show the task that a person has; ``refused`` says why what they sent does not count."""
+        task = queue.next_task(self.db, asked.person.id, asked.now)
+        if task is None:
+            with self.db.read() as session:
+                why = why_wait(session, asked.person)
+                self._progress = (asked.now, campaign_progress(session))  # said in words there
+            return self.page("wait.html" if why else "done.html", asked, refused, why=why)
+        # Without a name for the answer there can be none: not to an image that nobody sees.
+        there = self.images.has_file(asked.person.id, task.lease)
+        submission = asked.visitor.new_submission(task.lease) if there else ""
+        written = asked.form.get("text") if asked.form.get("lease") == task.lease else None
+        return self.page(
+            f"{task.kind}.html", asked, refused, task=task, submission=submission,
+            longest=LONGEST, skips=self.settings.rules.skips, written=written,
+            # often enough for both: time counts while there are signs of life, and a lease lasts
+            beat_seconds=min(IDLE_SECONDS, task.expires - task.begun) / 3,
+        )  # fmt: skip
+
+    def answer(self, asked: PageRequest) -> Response:
+        lease, submission = asked.form.get("lease", ""), asked.form.get("submission", "")
+        asked.visitor.check_submission(lease, submission)
+        try:
+            reply = reply_of(asked.form)
+            queue.submit(self.db, asked.person.id, lease, submission, asked.now, reply)
+        except InputError as error:
+            return self.again(asked, error)
+        with self.db.read() as session:
+            count = person_progress(session, asked.person.id).answers
+        return redirect("/pause" if count and count % self.options.pause_every == 0 else "/task")
+
+    def again(self, asked: PageRequest, error: InputError) -> Response:
+        """Show the task once more, with what was written, unless it is no longer theirs."""
+        if isinstance(error, NotAllowedError):
+            raise error
+        return self.task(asked, str(error))
+
+    def undo(self, asked: PageRequest) -> Response:
+        try:
+            queue.undo(self.db, asked.person.id, asked.now)
+        except InputError as error:
+            return self.again(asked, error)
+        return redirect("/task")
+
+    def pass_on(self, act: Callable[..., None], asked: PageRequest) -> Response:
+        """Skip a task or flag its image."""
+        lease, reason = asked.form.get("lease", ""), reason_of(asked.form)
+        act(self.db, asked.person.id, lease, reason, asked.now)
+        return redirect("/task")
+
+    def heartbeat(self, asked: PageRequest) -> Response:
+        """Hold a task longer, for somebody who is still looking at it."""
+        queue.heartbeat(self.db, asked.person.id, asked.form.get("lease", ""), asked.now)
+        return Response(status_code=204)
+
+    def pause(self, asked: PageRequest) -> Response:
+        return self.page("pause.html", asked, pays=self.settings.pay_per_hour > 0)
+
+    def withdraw(self, asked: PageRequest) -> Response:
+        if asked.form.get("sure") != "yes":
+            raise InputError("please tick the box if you want to leave")
+        people.withdraw(self.db, asked.person.id, asked.now)
+        return redirect("/")
+
+    def ended(self, asked: PageRequest) -> Response:
+        """Return the last page of somebody whose part has ended; it leads nowhere else."""
+        return self.page("ended.html", asked, code=403)
+
+    def image(self, asked: PageRequest) -> Response:
+        lease = str(asked.request.path_params["lease"])
+        return image_response(self.images.of_task(asked.person.id, lease))
+
+    # Files and pages
+
+    async def file(self, request: Request) -> Response:
+        """Answer with a file of the table, by its whole path."""
+        file = self.files.get(request.url.path)
+        if file is None:
+            raise HTTPException(404)
+        # Browsers may keep it: its address has its digest.
+        headers = {"cache-control": "public, max-age=31536000, immutable"}
+        return Response(file.content, media_type=file.media_type, headers=headers)
+
+    async def health(self) -> Response:
+        return Response('{"status": "ok"}', media_type="application/json")
+
+    def page(
+        self, name: str, asked: PageRequest, refused: str = "", code: int = 200, **values: Any
+    ) -> Response:
+        """Return a page with the person's progress and the campaign's, and what was refused."""
+        with self.db.read() as session:
+            progress = person_progress(session, asked.person.id)
+            left = open_to(session, asked.person, asked.now)
+            if asked.now - self._progress[0] > PROGRESS_SECONDS:
+                self._progress = (asked.now, campaign_progress(session))
+        undoable = progress.last is not None and asked.now - progress.last < UNDO_SECONDS
+        return self.pages.show(
+            name, 400 if refused else code, campaign=self.settings.name, person=asked.person,
+            mine=progress, left=left, refused=refused, undoable=undoable,
+            progress=self._progress[1], form_token=asked.visitor.form_token, **values,
+        )  # fmt: skip

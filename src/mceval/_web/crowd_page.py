@@ -1,0 +1,95 @@
+"""The page of a task on a crowd platform: the application's own parts, in one file."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from discode.errors import InputError
+from discode.images import demo_path, open_image
+from mceval._texts import LONGEST
+from mceval._web.rendering import HERE, Pages, annotation_files
+
+if TYPE_CHECKING:
+    from mceval._crowd import CrowdTask
+
+LARGEST = 65_535
+"""Bytes of a question that Mechanical Turk accepts."""
+_SCHEMA = (
+    "http://mechanicalturk.amazonaws.com/AWSMechanicalTurkDataSchemas/2011-11-11/HTMLQuestion.xsd"
+)
+_SUBMIT = "https://www.mturk.com/mturk/externalSubmit"
+_SCRIPTS = ("crowd.js", "annotate.js", "task.js")
+
+
+class CrowdPages:
+    """Pages with the application's guide, definitions, layout, zoom, skip and flag.
+
+    They load nothing but the image: style, scripts and the guide's examples are part of them. The
+    page draws at random which caption comes first and sends that along; the choice that it sends
+    is the caption, not its place.
+    """
+
+    def __init__(self, instructions: str = "", *, skips: bool = True) -> None:
+        self.instructions, self.skips = instructions, skips
+        self.template = Pages(annotation_files()).environment.get_template("crowd.html")
+        self.style = Markup((HERE / "static" / "annotate.css").read_text(encoding="utf-8"))
+
+    def page(self, kind: str, image_url: str, captions: tuple[str, ...], task: str = "") -> str:
+        """Return the page of a task; all texts are escaped here unless they are ``Markup``."""
+        return self.template.render(
+            kind=kind, task=task, image_url=image_url, captions=captions, skips=self.skips,
+            instructions=self.instructions, submit=_SUBMIT, longest=LONGEST, example=_example,
+            style=self.style, scripts=[_script(name) for name in _SCRIPTS],
+        )  # fmt: skip
+
+    def layout(self, kind: str) -> str:
+        """Return the page with the platform's ${columns}, whose texts are escaped in the table."""
+        names = ("first", "second") if kind == "compare" else ("caption",)
+        columns = tuple(Markup(f"${{{name}}}") for name in names)
+        return self.page(kind, Markup("${image_url}"), columns, Markup("${task}"))
+
+    def question(self, task: CrowdTask) -> str:
+        """Return a task as Mechanical Turk's HTMLQuestion."""
+        body = self.page(task.kind, task.image_url, task.captions, task.task)
+        body = body.replace("]]>", "]]]]><![CDATA[>")
+        question = (
+            f'<HTMLQuestion xmlns="{_SCHEMA}"><HTMLContent><![CDATA[{body}]]></HTMLContent>'
+            "<FrameHeight>0</FrameHeight></HTMLQuestion>"
+        )
+        size = len(question.encode())
+        if size > LARGEST:
+            raise InputError(
+                f"the page of task {task.task} has {size:,} bytes and Mechanical Turk takes "
+                f"{LARGEST:,}; shorten the campaign's instructions or its captions, or give "
+                "--form csv"
+            )
+        return question
+
+
+def _data_url(content: bytes, media_type: str) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+
+
+@cache
+def _script(name: str) -> str:
+    # As an address: the website would take ${...} in a script for a column. What only readers of
+    # the script need stays out, to leave room for captions and instructions.
+    code = re.sub(rb"(?m)^\s*(//.*\n)?", b"", (HERE / "static" / name).read_bytes())
+    return _data_url(code, "text/javascript")
+
+
+@cache
+def _example(name: str) -> str:
+    """Return an image of the guide, as small as it is shown."""
+    small = open_image(demo_path() / Path(name).name)
+    small.thumbnail((180, 180))
+    written = io.BytesIO()
+    small.save(written, "JPEG", quality=60, optimize=True)
+    return _data_url(written.getvalue(), "image/jpeg")

@@ -1,0 +1,155 @@
+"""How far a person and the campaign are, and whether a person may get a task later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, func, select
+from sqlalchemy.orm import Session
+
+from mceval._states import answer_counts
+from mceval._tables import ROLES, Answer, Domain, Image, Pass, Person, Slot
+from mceval.database import rules_of
+from mceval.people import taken_back
+from mceval.queue._leases import is_free, person_may_have
+
+MANY = 100
+"""Up to here the images that are open to a person are counted; beyond, there are just many."""
+
+
+@dataclass(frozen=True)
+class PersonProgress:
+    """A person's work so far: what counts, and what they did last."""
+
+    compared: int
+    revised: int
+    looked: int
+    skipped: int
+    flagged: int
+    last: float | None
+    """When they last did something: for a while it can be taken back."""
+    last_act: str
+    """What that was, in words."""
+
+    @property
+    def answers(self) -> int:
+        """Comparisons, revisions and second looks."""
+        return self.compared + self.revised + self.looked
+
+
+# Run for every page, so they are built once.
+_COUNTED = (Answer.person_id == bindparam("person")) & answer_counts()
+_NOT_UNDONE = (Pass.person_id == bindparam("person")) & ~taken_back()
+_ANSWERS = select(Answer.kind, func.count()).where(_COUNTED).group_by(Answer.kind)
+_PASSES = select(Pass.kind, func.count()).where(_NOT_UNDONE).group_by(Pass.kind)
+_LAST_ANSWER = select(Answer).where(_COUNTED).order_by(Answer.id.desc()).limit(1)
+_LAST_PASS = select(Pass).where(_NOT_UNDONE).order_by(Pass.id.desc()).limit(1)
+
+
+def person_progress(session: Session, person: int) -> PersonProgress:
+    """Return what a person has done, and what they did last."""
+    values = {"person": person}
+    answers = dict(session.execute(_ANSWERS, values).all())
+    passes = dict(session.execute(_PASSES, values).all())
+    answer: Answer | None = session.scalar(_LAST_ANSWER, values) if answers else None
+    passed: Pass | None = session.scalar(_LAST_PASS, values) if passes else None
+    last, words = None, ""
+    if answer is not None:
+        last, words = answer.created, _answer_in_words(answer)
+    if passed is not None and (last is None or passed.created >= last):
+        last = passed.created
+        words = f"{'Flagged' if passed.kind == 'flag' else 'Skipped'}: {passed.reason}"
+    revised, looked = answers.pop("revise", 0), answers.pop("look", 0)
+    return PersonProgress(
+        sum(answers.values()), revised, looked, passes.get("skip", 0), passes.get("flag", 0), last,
+        words,
+    )  # fmt: skip
+
+
+def _answer_in_words(answer: Answer) -> str:
+    if answer.choice is None:
+        return "Saved: your caption"
+    if answer.kind == "look":
+        return f"Saved: the caption is {'accepted' if answer.choice else 'rejected'}"
+    return f"Saved: caption {1 + (answer.choice ^ answer.swapped)} is better"
+
+
+def campaign_progress(session: Session) -> tuple[int, int]:
+    """Return how many images are done, and how many there should be."""
+    done = session.scalar(select(func.count()).where(Image.state == "done"))
+    quota = session.scalar(select(func.sum(Domain.quota)))
+    return done or 0, quota or 0
+
+
+def open_to(session: Session, person: Person, now: float) -> int:
+    """Return how many images are open to a person now, counted up to :data:`MANY`.
+
+    Others work on them as well, and images that are discarded are replaced, so that this is what
+    there is to do and not what will be left for them.
+    """
+    if not ROLES[person.role]:
+        return 0
+    held = (Slot.state == "leased") & (Slot.person_id == person.id)
+    images = (
+        select(Slot.image_id)
+        .join(Image, Image.id == Slot.image_id)
+        .where(
+            Slot.kind.in_(ROLES[person.role]), (is_free() & person_may_have(person.id, now)) | held
+        )
+        .where(Image.state == ("done" if person.role == "study" else "active"))
+        .distinct()
+        .limit(MANY)
+    )
+    return session.scalar(select(func.count()).select_from(images.subquery()), {"now": now}) or 0
+
+
+def why_wait(session: Session, person: Person) -> str:
+    """Return why a person for whom there is no task now may find one later; "" if they will not.
+
+    That is so if somebody else holds a task that this person may have, if an image did not load for
+    them, or if an image that is being compared may be discarded and replaced by one that waits.
+    """
+    kinds = ROLES[person.role]
+    held = (
+        select(func.count(Slot.image_id.distinct()))
+        .where(Slot.kind.in_(kinds), Slot.state == "leased", Slot.person_id != person.id)
+        .where(person_may_have(person.id))
+    )
+    count = session.scalar(held)
+    if count:
+        images = "1 image that is" if count == 1 else f"{count} images that are"
+        return (
+            f"Other people hold {images} open to you, too. What they do not finish goes to whoever "
+            "asks next: look again in a quarter of an hour."
+        )
+    unloaded = (
+        select(Slot.id)
+        .join(Image, Image.id == Slot.image_id)
+        .where(Slot.kind.in_(kinds), Slot.state == "open", person_may_have(person.id))
+        .where(Image.state == ("done" if "study" in kinds else "active"))
+        .limit(1)
+    )
+    if session.scalar(unloaded) is not None:
+        return "What did not load for you will be shown to you once more: look again in an hour."
+    if "study" in kinds:
+        return ""
+    undecided = (
+        select(Slot.id)
+        .join(Image, Image.id == Slot.image_id)
+        .where(Image.state == "active", Slot.kind == "compare", Slot.state.in_(("open", "leased")))
+        .limit(1)
+    )
+    if session.scalar(undecided) is None:
+        return ""
+    if "revise" in kinds and rules_of(session).revise == "agreed":
+        return (
+            "Captions are improved once people agree on them, and those who compare have not got "
+            "that far. There is no telling when: look again tomorrow."
+        )
+    waiting = select(Image.id).where(Image.state == "pool", Image.first.is_not(None)).limit(1)
+    if session.scalar(waiting) is None:
+        return ""
+    return (
+        "You have dealt with all images that are open. Where people disagree, a new image takes "
+        "the place of the old one, and then there is work for you again: look again tomorrow."
+    )

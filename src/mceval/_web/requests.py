@@ -1,0 +1,54 @@
+"""What every page has: the request with its form and person, and the common answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
+
+from discode.errors import HttpError
+from mceval._shown import ShownImage
+from mceval._tables import Person
+from mceval._web.auth import Visitor
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """A request as handlers see it, with the form and the person who asks."""
+
+    request: Request
+    now: float
+    form: dict[str, str]
+    known_visitor: Visitor | None
+
+    @property
+    def visitor(self) -> Visitor:
+        """Who asks; 401 where nobody has joined with this browser."""
+        if self.known_visitor is None:
+            raise HttpError(401, "unknown", "please open your invitation link again")
+        return self.known_visitor
+
+    @property
+    def person(self) -> Person:
+        """The person who asks."""
+        return self.visitor.person
+
+    @property
+    def number(self) -> int:
+        """The number in the page's address."""
+        text = str(self.request.path_params["number"])
+        if not text.isascii() or not text.isdigit() or len(text) > 9:
+            raise HttpError(404, "no_number", "there is no such page")
+        return int(text)
+
+
+def redirect(path: str) -> RedirectResponse:
+    """Return the answer that leads a browser to another page."""
+    return RedirectResponse(path, 303)
+
+
+def image_response(image: ShownImage) -> Response:
+    """Return the answer that is an image."""
+    headers = {"cache-control": "private, max-age=900", "content-disposition": "inline"}
+    return Response(image.data, media_type=image.media_type, headers=headers)

@@ -1,0 +1,192 @@
+"""Answers: choices, revisions, second looks, skips and flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from discode.errors import InputError, NotAllowedError
+from mceval import people
+from mceval._checks import pass_may_count
+from mceval._states import WORK_KINDS, log_event, return_slot, settle_image
+from mceval._tables import Answer, Image, Pass, PassVoid, Slot
+from mceval._texts import check_revision, check_submission, check_text
+from mceval.database import Database, checks_of, rules_of, transaction
+from mceval.queue._leases import (
+    active_person,
+    check_seen,
+    count_work,
+    kind_shown,
+    leased_slot,
+    texts_of,
+    to_revise,
+)
+from mceval.rules import is_swapped
+
+REVISION_TIMES = 2.0
+"""A revision takes at least so many times the seconds of a quick comparison."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The better caption of a comparison: side 0 is the left one, 1 the right one."""
+
+    kind: ClassVar[str] = "compare"
+    side: int
+
+    def __post_init__(self) -> None:
+        if self.side not in (0, 1) or isinstance(self.side, bool):
+            raise InputError(f"a comparison is answered with side 0 or 1, not {self.side!r}")
+
+    def columns(self, session: Session, image: Image, slot: Slot, seconds: float) -> dict[str, Any]:
+        """Return the answer's columns."""
+        swapped = is_swapped(rules_of(session), image.digest, slot.person_id or 0)
+        return {"choice": self.side ^ swapped, "swapped": swapped}
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A revised caption; ``unchanged`` says that the caption is right as it is."""
+
+    kind: ClassVar[str] = "revise"
+    text: str
+    unchanged: bool = False
+
+    def __post_init__(self) -> None:
+        check_text(self.text, "a revised caption")
+
+    def columns(self, session: Session, image: Image, slot: Slot, seconds: float) -> dict[str, Any]:
+        """Return the answer's columns, or ask it back if it was not changed or came too soon."""
+        (caption,) = texts_of(session, (to_revise(image),))
+        text = check_revision(self.text, caption, unchanged=self.unchanged)
+        if seconds < REVISION_TIMES * checks_of(session).quick_seconds:
+            raise InputError(
+                "that was quick: please look at the image and at every word again, then send"
+            )
+        return {"text": text}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Whether a revision is right; of a second look."""
+
+    kind: ClassVar[str] = "look"
+    accepted: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.accepted, bool):
+            raise InputError("a second look is answered with accept or reject")
+
+    def columns(self, session: Session, image: Image, slot: Slot, seconds: float) -> dict[str, Any]:
+        """Return the answer's columns."""
+        return {"choice": int(self.accepted)}
+
+
+def submit(
+    db: Database,
+    person: int,
+    lease: str,
+    submission: str,
+    now: float,
+    reply: Choice | Revision | Look,
+) -> None:
+    """Record an answer to the task of a lease; sent twice under one ``submission``, it counts once.
+
+    Raises:
+        NotAllowedError: The lease ran out and somebody else has the task, or the person may not.
+        InputError: The answer is not valid, or came before anybody could see the task.
+    """
+    check_submission(submission)
+    why = _submit(db, person, lease, submission, now, reply)
+    if why:  # a transaction of its own: it locks other images than this one
+        people.mark_careless(db, person, why, now)
+
+
+@transaction
+def skip(session: Session, person: int, lease: str, reason: str, now: float) -> None:
+    """Return a task for good, with a reason; enough people who skip an image discard it."""
+    if not rules_of(session).skips:
+        raise NotAllowedError("this campaign has no skips; please choose, or flag the image")
+    _skip_or_flag(session, person, lease, "skip", reason, now)
+
+
+@transaction
+def flag(session: Session, person: int, lease: str, reason: str, now: float) -> None:
+    """Report that something is wrong with an image; enough people who do discard it.
+
+    Every flag is recorded and shown to organisers. One beyond the person's limit
+    (:class:`~mceval._checks.Checks`) does not count towards discarding the image.
+    """
+    _skip_or_flag(session, person, lease, "flag", reason, now)
+
+
+@transaction
+def _submit(
+    session: Session,
+    person_id: int,
+    lease: str,
+    submission: str,
+    now: float,
+    reply: Choice | Revision | Look,
+) -> str:
+    """Record an answer; return why the person is careless now, or ""."""
+    known = session.scalar(select(Answer).where(Answer.submission == submission))
+    if known is not None:
+        if known.person_id != person_id:
+            raise NotAllowedError("this submission belongs to another person")
+        return ""
+    person = active_person(session, person_id)
+    slot = leased_slot(session, person, lease)
+    check_seen(person, now)
+    kind = kind_shown(slot, person)
+    if reply.kind != kind:
+        raise InputError(f"this task is to {kind}; it cannot be answered with a {reply.kind}")
+    image = session.get_one(Image, slot.image_id)
+    seconds = max(0.0, now - (slot.leased_at or now))  # a clock may be set back
+    answer = Answer(
+        slot_id=slot.id, round=slot.round, image_id=slot.image_id, person_id=person.id,
+        kind=slot.kind, submission=submission, seconds=seconds, created=now,
+        **reply.columns(session, image, slot, seconds), worked=count_work(slot, now),
+    )  # fmt: skip
+    record_answer(session, slot, answer, now)
+    return people.carelessness_of(session, person_id)
+
+
+def record_answer(session: Session, slot: Slot, answer: Answer, now: float) -> None:
+    """Add an answer to a slot that its person holds, and update the image's state."""
+    session.add(answer)
+    slot.state = "answered"
+    session.flush()
+    log_event(
+        session, "answered", now, person=answer.person_id, image=slot.image_id, detail=slot.kind
+    )
+    if slot.kind in WORK_KINDS:
+        settle_image(session, slot.image_id, now)
+
+
+def _skip_or_flag(
+    session: Session, person_id: int, lease: str, kind: str, reason: str, now: float
+) -> None:
+    reason = check_text(reason, "a reason")
+    person = active_person(session, person_id)
+    slot = leased_slot(session, person, lease)
+    image, task = slot.image_id, slot.kind
+    return_slot(session, slot)
+    counts = pass_may_count(
+        checks_of(session),
+        kind,
+        people.passes_of(session, person.id, kind),
+        people.dealt_with(session, person.id),
+    )
+    row = Pass(
+        image_id=image, person_id=person.id, kind=kind, reason=reason, created=now, task=task
+    )
+    session.add(row)
+    session.flush()
+    log_event(session, kind, now, person=person.id, image=image, detail=reason)
+    if not counts:
+        session.add(PassVoid(pass_id=row.id, reason="limit", created=now))
+    settle_image(session, image, now)

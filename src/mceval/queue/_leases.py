@@ -1,0 +1,413 @@
+"""Leases: who gets which task, and for how long.
+
+A task is held by a lease, a random name that is all a
+browser sees; a lease that has run out goes to whoever asks next, and until then its holder may
+still answer. Two unique constraints of the database (:class:`~mceval._tables.Slot`) hold
+even if this module were wrong: a slot is held once, and nobody has two slots of an image.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Executable,
+    bindparam,
+    func,
+    or_,
+    select,
+    union_all,
+)
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
+
+from discode.errors import InputError, NotAllowedError, StoreError
+from mceval import people
+from mceval._states import held_slots, log_event, not_loaded, return_slot
+from mceval._tables import (
+    ROLES,
+    Answer,
+    Candidate,
+    Domain,
+    Image,
+    Pass,
+    Person,
+    Slot,
+    Void,
+)  # fmt: skip
+from mceval.database import checks_of, rules_of, settings_of, transaction
+from mceval.rules import Rules, is_swapped, random_bits
+
+UNSEEN_SECONDS = 0.8
+"""So soon after a page was given out nobody has seen it: the click was meant for the page before.
+The pages' script has the same number."""
+IDLE_SECONDS = 180.0
+"""Time counts as work for so long after a sign of life: a page, a movement on it, an answer."""
+RELOAD_SECONDS = 3600.0
+"""An image that did not load for somebody is given to them again after so long."""
+WINDOW = 16
+"""Images of a domain, in its order, among which a person's next task is drawn."""
+
+_DEALT_WITH = union_all(
+    *(select(table.image_id).where(table.person_id == bindparam("person"))
+      for table in (Answer, Pass))
+).subquery()  # fmt: skip
+_BY_DOMAIN = (
+    select(Image.domain_id, func.count())
+    .join(_DEALT_WITH, _DEALT_WITH.c.image_id == Image.id)
+    .group_by(Image.domain_id)
+)
+"""How many tasks a person has dealt with; gold questions are under ``None``."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a person is shown. Gold questions and the user study look like any comparison."""
+
+    lease: str
+    kind: str
+    """"compare", "revise" or "look"."""
+    captions: tuple[str, ...]
+    """Left and right, or the one to revise, or one before and after its revision."""
+    begun: float
+    expires: float
+    draft: str
+    """A name under which a browser keeps what is written: the same after a lease has run out."""
+
+
+@transaction
+def heartbeat(session: Session, person: int, lease: str, now: float) -> None:
+    """Extend a lease, whose holder gave a sign of life."""
+    slot = leased_slot(session, active_person(session, person), lease)
+    count_work(slot, now)
+    slot.expires = now + settings_of(session).lease_seconds
+
+
+def count_work(slot: Slot, now: float) -> float:
+    """Count the time since the holder's last sign of life, now that there is one; all of it."""
+    gap = max(0.0, now - (slot.seen if slot.seen is not None else now))  # a clock may be set back
+    slot.worked = (slot.worked or 0.0) + min(gap, IDLE_SECONDS)
+    slot.seen = now
+    return slot.worked
+
+
+def active_person(session: Session, person: int) -> Person:
+    """Return an active person, locked."""
+    row = people.locked_person(session, person)
+    if row.state != "active":
+        raise NotAllowedError("your part in this campaign has ended; please ask its organisers")
+    return row
+
+
+def check_seen(person: Person, now: float) -> None:
+    """Raise if a person cannot have seen the page that they were given: a double click did it."""
+    if person.shown is not None and abs(now - person.shown) < UNSEEN_SECONDS:
+        raise InputError("that came before this page could be seen; please look at it first")
+
+
+def leased_slot(session: Session, person: Person, lease: str) -> Slot:
+    """Return the slot that a person holds by this lease, locked."""
+    slot = session.scalar(select(Slot).where(Slot.lease == lease).with_for_update(key_share=True))
+    if slot is None or slot.person_id != person.id or slot.state != "leased":
+        raise NotAllowedError("this task is no longer yours: its time ran out, or it was answered")
+    return slot
+
+
+@transaction
+def next_task(session: Session, person_id: int, now: float) -> Task | None:
+    """Return the task a person holds, or the next one; ``None`` if there is none for them now."""
+    person = active_person(session, person_id)
+    person.shown = now
+    rules = rules_of(session)
+    for held in held_slots(session, person.id):
+        if is_wanted(session, held):
+            if held.expires is None or held.expires <= now:
+                lease_slot(session, held, person, now)
+            count_work(held, now)
+            return task_of(session, held)
+        return_slot(session, held)  # discarded or finished meanwhile
+        if held.kind != "study":
+            held.state = "closed"
+        session.flush()
+    kinds = [kind for kind in ROLES[person.role] if kind != "look"]
+    if not kinds:
+        return None
+    seen = dict(session.execute(_BY_DOMAIN, {"person": person.id}).all())
+    count = sum(seen.values())
+    if (
+        len(kinds) == 2
+        and random_bits(rules.seed, "kind", person.id, count) % (rules.people + 1) == 0
+    ):
+        kinds.reverse()  # people who do both revise as often as there are revisions
+    if rules.second_look and "look" in ROLES[person.role]:
+        kinds.insert(0, "look")  # first: they are few, and finish an image
+    domains = _domain_order(session, rules, person, seen)
+    for wait in (False, True):  # rows that others have locked may become free
+        for kind in kinds:
+            slot = _draw_slot(session, rules, person, kind, domains, now, wait=wait)
+            if slot is not None:
+                return task_of(session, _gold_instead(session, rules, person, count, now) or
+                             lease_slot(session, slot, person, now))  # fmt: skip
+    return None
+
+
+def is_wanted(session: Session, slot: Slot) -> bool:
+    """Return whether a slot is still to be answered: its image is not finished or discarded."""
+    state = session.get_one(Image, slot.image_id).state
+    return state in ("active", "gold") or (slot.kind == "study" and state == "done")
+
+
+def _domain_order(
+    session: Session, rules: Rules, person: Person, seen: Mapping[int | None, int]
+) -> list[int]:
+    """Return the domains in the order in which a person's next task is looked for in them.
+
+    First comes the one of whose quota they have done the least, so that everybody works on all
+    domains in proportion; among equals, a draw of their own decides.
+    """
+    quotas = session.execute(select(Domain.id, Domain.quota)).all()
+    count = sum(seen.values())
+    return [
+        domain
+        for _, _, domain in sorted(
+            (
+                Fraction(seen.get(domain, 0), quota),
+                random_bits(rules.seed, "domain", person.id, count, domain),
+                domain,
+            )
+            for domain, quota in quotas
+        )
+    ]
+
+
+def _draw_slot(
+    session: Session,
+    rules: Rules,
+    person: Person,
+    kind: str,
+    domains: Sequence[int],
+    now: float,
+    *,
+    wait: bool,
+) -> Slot | None:
+    """Return a slot that a person may have, in the first domain that has one.
+
+    Of the images that come first in the domain, which one it is follows from the seed, the person
+    and the image's digest: people who begin together meet different images, and yet images are
+    finished one after another.
+    """
+    values = {"person": person.id, "now": now}
+    for domain in domains:
+        images = session.execute(_free_query(kind), {**values, "domain": domain}).all()
+        for image, _ in sorted(
+            images, key=lambda row: random_bits(rules.seed, "order", person.id, row[1])
+        ):
+            free: Slot | None = session.scalar(_lock_query(kind, wait), {**values, "image": image})
+            if free is not None:
+                return free
+    return None
+
+
+def person_may_have(
+    person: int | BindParameter[int] | InstrumentedAttribute[int],
+    now: float | BindParameter[float] | None = None,
+    image: int | InstrumentedAttribute[int] = Slot.image_id,
+    kind: str | InstrumentedAttribute[str] = Slot.kind,
+) -> ColumnElement[bool]:
+    """Return the condition that a person may have a slot at a time, or without one at any.
+
+    They may not if they hold another slot of its image, skipped or flagged the image, or ever
+    answered another kind of task on it: nobody compares the captions of an image whose caption
+    they revised. An image that did not load is kept from them for a while only: its file comes
+    back, or their connection, and otherwise everybody would be used up by it.
+    """
+    other = aliased(Slot)
+    held = select(other.id).where(other.image_id == image, other.person_id == person)
+    again = not_loaded()
+    if now is not None:
+        again &= Pass.created + RELOAD_SECONDS <= now
+    passed = select(Pass.id).where(
+        Pass.image_id == image, Pass.person_id == person, ~people.taken_back(), ~again
+    )
+    answered = select(Answer.id).where(
+        Answer.image_id == image, Answer.person_id == person, Answer.kind != kind
+    )
+    # Said outright: in a condition on people, the slot is two queries further out.
+    return ~or_(*(q.correlate(Slot, Person).exists() for q in (held, passed, answered)))
+
+
+def is_free() -> ColumnElement[bool]:
+    """Return the condition that a slot is open, or that its lease has run out."""
+    late = (Slot.state == "leased") & (Slot.expires <= bindparam("now"))
+    return (Slot.state == "open") | late
+
+
+@cache  # building the query takes longer than running it
+def _free_query(kind: str) -> Executable:
+    """Return the query for the first images of a domain with a free slot for a person.
+
+    The slots are a condition and not a join: the images are then read in their order and no further
+    than needed.
+    """
+    slots = select(Slot.id).where(
+        Slot.image_id == Image.id, Slot.kind == kind, is_free(),
+        person_may_have(bindparam("person"), bindparam("now")),
+    )  # fmt: skip
+    return (
+        select(Image.id, Image.digest)
+        .where(Image.domain_id == bindparam("domain"))
+        .where(Image.state == ("done" if kind == "study" else "active"), slots.exists())
+        .order_by(Image.rank)
+        .limit(WINDOW)
+    )
+
+
+@cache
+def _lock_query(kind: str, wait: bool) -> Executable:
+    """Return the query that locks a slot of an image which had a free one a moment ago."""
+    return (
+        select(Slot)
+        .where(Slot.image_id == bindparam("image"), Slot.kind == kind, is_free())
+        .where(person_may_have(bindparam("person"), bindparam("now")))
+        .order_by(Slot.number)
+        .limit(1)
+        .with_for_update(key_share=True, skip_locked=not wait)
+    )
+
+
+def is_gold_turn(seed: int, person: int, count: int, rate: float) -> bool:
+    """Return whether a person's task number ``count`` is to be a gold question.
+
+    The tasks are cut into blocks of 1 / rate: block b has the numbers from ⌊b / rate⌋ on. Each has
+    one, at a place that is drawn for the person. So everybody meets as many as the rate says, and
+    nobody knows which.
+
+    >>> [count for count in range(40) if is_gold_turn(0, 1, count, 0.1)]
+    [6, 11, 24, 38]
+    """
+    if not rate:
+        return False
+    near = math.floor(count * rate)  # rounded, so that it may be the block beside
+    for block in (near - 1, near, near + 1):
+        begin, end = math.floor(block / rate), math.floor((block + 1) / rate)
+        if begin <= count < end:
+            return count == begin + random_bits(seed, "gold", person, block) % (end - begin)
+    return False
+
+
+def _gold_instead(
+    session: Session, rules: Rules, person: Person, count: int, now: float
+) -> Slot | None:
+    """Return a gold question instead of a slot, at the campaign's rate, if there are new ones."""
+    if not is_gold_turn(rules.seed, person.id, count, checks_of(session).gold_rate):
+        return None
+    seen = select(Slot.id).where(Slot.image_id == Image.id, Slot.person_id == person.id)
+    passed = select(Pass.id).where(Pass.image_id == Image.id, Pass.person_id == person.id)
+    fresh = session.scalars(
+        select(Image.id)
+        .where(Image.state == "gold", ~seen.exists(), ~passed.exists())
+        .order_by(Image.id)
+    ).all()
+    which = random_bits(rules.seed, "which", person.id, count)
+    if not fresh:
+        return _gold_again(session, person, which, now)
+    image = fresh[which % len(fresh)]
+    slot = Slot(image_id=image, kind="gold", number=person.id, state="open", round=0)
+    session.add(slot)
+    session.flush()
+    return lease_slot(session, slot, person, now)
+
+
+def _gold_again(session: Session, person: Person, which: int, now: float) -> Slot | None:
+    """Return a gold question whose answer was returned as careless: a reinstated person's new gold.
+
+    Without it, somebody who has seen all gold questions could not be judged again.
+    """
+    slots = session.scalars(
+        select(Slot)
+        .join(Answer, (Answer.slot_id == Slot.id) & (Answer.round == Slot.round))
+        .join(Void, Void.answer_id == Answer.id)
+        .where(Slot.person_id == person.id, Slot.kind == "gold", Slot.state == "answered")
+        .where(Void.reason == "careless")
+        .order_by(Slot.id)
+    ).all()
+    if not slots:
+        return None
+    slot = slots[which % len(slots)]
+    slot.round += 1
+    return lease_slot(session, slot, person, now)
+
+
+def lease_slot(session: Session, slot: Slot, person: Person, now: float) -> Slot:
+    """Give a slot to a person under a new lease."""
+    if slot.person_id not in (None, person.id):
+        log_event(session, "expired", now, person=slot.person_id, image=slot.image_id)
+    slot.state, slot.person_id = "leased", person.id
+    slot.lease = secrets.token_urlsafe(18)
+    slot.leased_at = slot.seen = now
+    slot.worked = 0.0
+    slot.expires = now + settings_of(session).lease_seconds
+    session.flush()
+    log_event(session, "leased", now, person=person.id, image=slot.image_id, detail=slot.kind)
+    return slot
+
+
+def task_of(session: Session, slot: Slot) -> Task:
+    """Return what the holder of a slot is shown."""
+    image = session.get_one(Image, slot.image_id)
+    if slot.lease is None or slot.person_id is None:
+        raise StoreError(f"slot {slot.id} is shown but not held: the data is damaged")
+    rules = rules_of(session)
+    kind = kind_shown(slot, session.get_one(Person, slot.person_id))
+    if kind == "revise":
+        captions = texts_of(session, (to_revise(image),))
+    elif kind == "look":
+        captions = (*texts_of(session, (to_revise(image),)), _revision(session, slot))
+    else:
+        pair = (image.first, image.second)
+        swapped = is_swapped(rules, image.digest, slot.person_id)
+        captions = texts_of(session, pair[::-1] if swapped else pair)
+    return Task(
+        slot.lease,
+        kind,
+        captions,
+        slot.leased_at or 0.0,
+        slot.expires or 0.0,
+        f"{random_bits(rules.seed, 'draft', slot.id, slot.person_id):016x}",
+    )
+
+
+def kind_shown(slot: Slot, person: Person) -> str:
+    """Return how a slot is shown: compare, revise, look; a reviser revises gold questions, too."""
+    if slot.kind == "gold" and person.role == "reviser":
+        return "revise"
+    return slot.kind if slot.kind in ("revise", "look") else "compare"
+
+
+def _revision(session: Session, look: Slot) -> str:
+    text: str | None = session.scalar(
+        select(Answer.text)
+        .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
+        .where(Slot.image_id == look.image_id, Slot.kind == "revise", Slot.number == look.number)
+    )
+    if text is None:
+        raise StoreError(f"slot {look.id} is a look at no revision: the data is damaged")
+    return text
+
+
+def to_revise(image: Image) -> int | None:
+    """Return the caption to revise: the one drawn, or of a gold question the wrong one."""
+    return image.revised if image.gold is None else people.wrong_caption(image)
+
+
+def texts_of(session: Session, ids: Sequence[int | None]) -> tuple[str, ...]:
+    """Return the texts of captions by their ids."""
+    rows = session.execute(select(Candidate.id, Candidate.text).where(Candidate.id.in_(ids))).all()
+    texts = {row[0]: row[1] for row in rows}
+    return tuple(texts[number] for number in ids if number is not None)
