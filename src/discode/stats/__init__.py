@@ -17,6 +17,7 @@ from discode.stats._permutation import (
     permutation_tests,
 )
 from discode.stats._preference import AccuracyPlan, acc23, accuracy, credit, tie_calibrated
+from discode.stats._ranking import BradleyTerryPlan, bradley_terry
 from discode.stats._resampling import (
     Comparison,
     Interval,
@@ -30,6 +31,7 @@ from discode.stats._tau import KendallPlan, kendall
 
 __all__ = [
     "AccuracyPlan",
+    "BradleyTerryPlan",
     "ClusteredMean",
     "Comparison",
     "Interval",
@@ -41,6 +43,7 @@ __all__ = [
     "accuracy",
     "bootstrap",
     "bootstrap_all",
+    "bradley_terry",
     "compare",
     "credit",
     "holm",
