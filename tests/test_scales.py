@@ -17,8 +17,8 @@ from discode._scales import (
 from discode.errors import InputError
 
 
-def test_the_four_scales() -> None:
-    assert list(SCALES) == ["unit", "ten", "five", "letters"]
+def test_the_scales() -> None:
+    assert list(SCALES) == ["unit", "ten", "five", "letters", "yes-no"]
     assert UNIT.stems == ("0.", "1.")
     assert (UNIT.minimum, UNIT.maximum) == (0.0, 1.0)
     assert TEN.answers == tuple("0123456789")

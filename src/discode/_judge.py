@@ -21,7 +21,7 @@ from discode._pairs import (
     share_images,
 )
 from discode._plugins import exited
-from discode._prompts import FLEUR, Prompt, get_prompt, needs_neutralising
+from discode._prompts import FLEUR, Prompt, choose_prompt, get_prompt, needs_neutralising
 from discode._rows import RowOptions, RowScorer
 from discode._scales import UNIT, Scale, get_scale
 from discode._scores import Progress, Scores
@@ -473,11 +473,13 @@ def load(
     backend = open_backend("embedded" if model is None else model, options)
     if prompt is not None and not isinstance(prompt, Prompt):
         prompt = get_prompt(str(prompt))
+    asked = None if scale is None else get_scale(scale)
+    prompt = choose_prompt(prompt, asked, backend.prompt)
     judge = Judge(
         backend,
         method if isinstance(method, Decoder) else get_decoder(method),
-        prompt or backend.prompt,
-        backend.scale if scale is None else get_scale(scale),
+        prompt,
+        asked or (backend.scale if prompt.scale is None else get_scale(prompt.scale)),
         None,
         backend.batch_size if batch_size is None else batch_size,
         by,

@@ -115,6 +115,8 @@ class Prompt:
     name: str
     free: str | None
     with_references: str | None
+    scale: str | None = None
+    """The scale that the question is for, if it is for one alone."""
     digest: str = field(init=False, repr=False, compare=False)
     """Of both templates, for the signature."""
 
@@ -178,7 +180,39 @@ def _check(template: str, name: str, *, references: bool) -> None:
 
 FLEUR = Prompt("fleur", free=_FREE, with_references=_WITH_REFERENCES)
 CAPTION_LAST = Prompt("caption-last", free=_LAST_FREE, with_references=_LAST_WITH_REFERENCES)
-PROMPTS: dict[str, Prompt] = {prompt.name: prompt for prompt in (FLEUR, CAPTION_LAST)}
+VQASCORE = Prompt(
+    "vqascore",
+    free='Does this figure show "{caption}"? Please answer yes or no.',
+    with_references=None,
+    scale="yes-no",
+)
+YES_NO = Prompt(
+    "yes-no",
+    free="Does the caption describe the image correctly? Answer Yes or No.\n\nCaption: {caption}",
+    with_references=None,
+    scale="yes-no",
+)
+PROMPTS: dict[str, Prompt] = {
+    prompt.name: prompt for prompt in (FLEUR, CAPTION_LAST, VQASCORE, YES_NO)
+}
+
+
+def choose_prompt(prompt: Prompt | None, scale: Scale | None, usual: Prompt) -> Prompt:
+    """Return the prompt; where none is given, that of the scale, or the ``usual`` one.
+
+    >>> from discode._scales import get_scale
+    >>> choose_prompt(None, get_scale("yes-no"), FLEUR).name
+    'vqascore'
+    """
+    if prompt is None:
+        name = None if scale is None else scale.name
+        return next((each for each in PROMPTS.values() if name and each.scale == name), usual)
+    if scale is not None and prompt.scale not in (None, scale.name):
+        raise InputError(
+            f"prompt {prompt.name!r} is for scale {prompt.scale!r}, not {scale.name!r}; "
+            f"set scale to {prompt.scale!r}, or choose another prompt"
+        )
+    return prompt
 
 
 def get_prompt(spec: str | Path | Prompt) -> Prompt:

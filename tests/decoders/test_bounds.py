@@ -16,7 +16,7 @@ from discode.decoders import METHODS, get_decoder
 from discode.decoders._bounds import truncation_bound
 from discode.readings import Readings
 
-UNBOUNDED = ("jensen-shannon", "beta", "renyi", "paper-adam", "fleur")
+UNBOUNDED = ("jensen-shannon", "beta", "renyi", "paper-adam", "fleur", "p-yes")
 BOUNDED = [name for name in METHODS if name not in UNBOUNDED]
 SPECS = [*BOUNDED, "paper:trust=3", "discode:trust=0", "no-cross-entropy:trust=0.5"]
 

@@ -13,7 +13,9 @@ from discode.readings import Readings
 
 ALONE = [name for name in METHODS if not get_decoder(name).requires]
 """Methods that need nothing but readings; test_adam.py has the others."""
-NORMALISED = [name for name in ALONE if name != "fleur"]
+OWN_SCALE = {"fleur": ("unit",), "p-yes": ("yes-no",)}
+"""Methods that are defined on one scale, and whose distributions are not normalised."""
+NORMALISED = [name for name in ALONE if name not in OWN_SCALE]
 
 
 @st.composite
@@ -34,11 +36,11 @@ def readings(draw: st.DrawFn, scales: tuple[str, ...] = (*SCALES, "1-7", "E-A"))
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_distributions_and_scores(method: str, data: st.DataObject) -> None:
-    read = data.draw(readings(("unit",) if method == "fleur" else (*SCALES, "1-7", "E-A")))
+    read = data.draw(readings(OWN_SCALE.get(method, (*SCALES, "1-7", "E-A"))))
     decoder = get_decoder(method)
     decoded = decoder.decode(read)
     total = decoded.distribution.sum(axis=1)
-    if method == "fleur":
+    if method in OWN_SCALE:
         assert (total <= 1 + 1e-12).all()
     else:
         assert np.abs(total - 1).max() < 1e-12

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import discode
-from discode._scales import UNIT
+from discode._scales import UNIT, get_scale
+from discode.decoders import get_decoder
+from discode.decoders._bounds import truncation_bound
 from discode.errors import InputError
 from discode.readings import Readings
 
@@ -71,3 +73,23 @@ def test_second_decimal_counts_only_where_it_is() -> None:
 def test_fleur_wants_the_unit_scale() -> None:
     with pytest.raises(InputError, match="use 'smoothing'"):
         discode.decode(np.log(np.full(10, 0.1)), "fleur", scale="ten")
+
+
+def test_p_yes_is_the_probability_of_yes_alone() -> None:
+    p = np.array([[0.2, 0.6], [0.001, 0.002], [0.5, 0.5]])
+    readings = Readings.of(np.log(p), get_scale("yes-no"))
+    assert get_decoder("p-yes").decode(readings).score == pytest.approx(p[:, 1])
+    assert get_decoder("smoothing").decode(readings).score == pytest.approx(p[:, 1] / p.sum(axis=1))
+    with pytest.raises(InputError, match="yes-no"):
+        discode.decode(np.log(np.full(5, 0.2)), "p-yes", scale="five")
+
+
+def test_a_missing_answer_bounds_p_yes() -> None:
+    """Yes is at most as likely as the least likely token that was returned."""
+    readings = Readings.of({"No": -0.1, "Maybe": -3.0}, get_scale("yes-no"), missing="spread")
+    decoder = get_decoder("p-yes")
+    bound = truncation_bound(decoder, readings)
+    assert bound is not None
+    score = decoder.decode(readings).score[0]
+    assert abs(score - 0.0) <= bound[0] + 1e-12
+    assert abs(score - np.exp(-3.0)) <= bound[0] + 1e-12

@@ -16,7 +16,7 @@ from discode._plugins import Table
 from discode.decoders._base import RENAMED, Decoded, Decoder, DistributionDecoder
 from discode.decoders._discode import Discode
 from discode.decoders._preset import is_preset, read_preset
-from discode.decoders._simple import Fleur, Raw, Smoothing
+from discode.decoders._simple import Fleur, PYes, Raw, Smoothing
 from discode.errors import InputError
 from discode.options import Configurable, options_of, read_options
 
@@ -29,6 +29,7 @@ __all__ = [
     "DistributionDecoder",
     "Fleur",
     "Method",
+    "PYes",
     "get_decoder",
     "named_decoder",
     "options_of",
@@ -52,6 +53,7 @@ _METHODS = {
     "raw": Method("the likeliest answer, as greedy decoding prints it", Raw, {}),
     "smoothing": Method("expectation over the answers, renormalised", Smoothing, {}),
     "fleur": Method("smoothing over the full vocabulary, FLEUR's rule for 1.0", Fleur, {}),
+    "p-yes": Method('VQAScore: P("Yes") over the full vocabulary, on scale yes-no', PYes, {}),
     "discode": Method("the paper's energy at temperature 1, p ∝ L·q^(1-α)", Discode, {}),
     "paper": Method("the printed formula, temperature α; exactly ordered", Discode, _PRINTED),
     "paper-adam": Method(

@@ -20,7 +20,7 @@ from discode._scales import Scale
 from discode.decoders._base import Decoder, greedy_stem, integer_logp
 from discode.decoders._discode import POWERS, Discode
 from discode.decoders._preset import PresetDecoder
-from discode.decoders._simple import Fleur, Raw, Smoothing
+from discode.decoders._simple import Fleur, PYes, Raw, Smoothing
 from discode.readings import Readings
 
 Floats = NDArray[np.float64]
@@ -80,7 +80,7 @@ def _has_bound(decoder: Decoder) -> bool:
     """Say whether the extremes lie where :func:`_cases` looks for them."""
     if isinstance(decoder, Discode):  # a server that truncates gives no hidden states
         return decoder.divergence in POWERS and not decoder.requires
-    return isinstance(decoder, Raw | Smoothing | Fleur)
+    return isinstance(decoder, Raw | Smoothing | Fleur | PYes)
 
 
 def _ungraded(part: Readings, stem: NDArray[np.intp]) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -104,6 +104,36 @@ class Fleur(Configurable):
         return Decoded(
             seen.answers, p, raw, score, degenerate, plain.score, plain=plain.distribution
         )
+
+
+@dataclass(frozen=True)
+class PYes(Configurable):
+    """VQAScore: P("Yes") under the full vocabulary, as published (scale ``yes-no`` only).
+
+    Unlike smoothing, P("Yes") / (P("Yes") + P("No")), it counts the probability of every other
+    token against the caption.
+
+    >>> from discode._scales import YES_NO
+    >>> readings = Readings.of(np.log([[0.2, 0.6]]), YES_NO)
+    >>> PYes().decode(readings).score.round(3), Smoothing().decode(readings).score.round(3)
+    (array([0.6]), array([0.75]))
+    """
+
+    name = "p-yes"
+    requires = frozenset[str]()
+
+    def decode(self, readings: Readings) -> Decoded:
+        """Decode N readings."""
+        if readings.scale.answers != ("No", "Yes"):
+            raise InputError(
+                f"method 'p-yes' is defined on scale 'yes-no' only, not {readings.scale.name!r}; "
+                "use 'smoothing'"
+            )
+        plain = Smoothing().decode(readings)
+        logp = readings.answer_logp[:, 0]
+        # Rounded log-probabilities may exceed 0.
+        score = np.where(np.isnan(plain.raw), np.nan, np.minimum(np.exp(logp[:, 1]), 1.0))
+        return replace(plain, score=score, distribution=np.exp(logp), other=None)
 
 
 def _weighted_sum(logp: Floats, values: Floats) -> Floats:
