@@ -55,7 +55,7 @@ def stop(score: Any) -> Any:
         with_score(stop),
         Foreign(lambda decoded: decoded.score),
         Foreign(lambda decoded: replace(decoded, distribution=decoded.raw)),
-        Foreign(lambda decoded: replace(decoded, answers=None)),
+        Foreign(lambda decoded: replace(decoded, answers=None)),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_result_is_refused_by_name(decoder: Foreign) -> None:
@@ -96,10 +96,9 @@ def test_a_wrong_solver_is_refused_by_name(solver: Any) -> None:
 
 @pytest.mark.parametrize("name", ["raw", "smoothing", "distribution", "other", "plain"])
 def test_other_infinite_numbers_are_missing(name: str) -> None:
-    infinite = Foreign(
-        lambda decoded: replace(decoded, **{name: np.full_like(decoded.distribution, np.inf)
-            if name in ("distribution", "plain") else np.full(3, np.inf)})
-    )  # fmt: skip
+    wide = name in ("distribution", "plain")
+    wrong: dict[str, Any] = {name: np.full((3, 10) if wide else 3, np.inf)}
+    infinite = Foreign(lambda decoded: replace(decoded, **wrong))
     scores = discode.decode(LOGP, infinite)
     assert np.isnan(getattr(scores, name)).all()
     assert np.isfinite(scores.value).all()
