@@ -132,14 +132,6 @@ class ScoredRows:
         """Where rows are that follow each other."""
         return [(self.source, self.start + number) for number in range(len(self))]
 
-    def files(self) -> list[str | None]:
-        """Return the files that were opened, None where ``images`` name them already."""
-        opened = next(iter(self.scores.values())).images or [""] * len(self)
-        return [
-            file if file and not file.endswith(name or "") else None
-            for file, name in zip(opened, self.images, strict=True)
-        ]
-
     def columns(self) -> dict[str, list[Any]]:
         """Return every column of :data:`COLUMNS`, a row per item and method, None for nothing."""
         methods = [self._of_method(name) for name in self.scores]
@@ -158,7 +150,7 @@ class ScoredRows:
             "source": [source for source, _ in places],
             "row": [row for _, row in places],
             "image": self.images,
-            "file": self.files(),
+            "file": scores.files(self.images),
             "caption": self.captions,
             "method": [name] * n,
             **dict.fromkeys(
