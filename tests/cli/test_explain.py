@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from discode.explain.effects import NOT_READ
+from discode.explain.effects import NO_SINGLE_WORD, NOT_READ
 from discode.files import read_rows
 from discode.images import demo_path
 from discode.judge import load
@@ -36,6 +36,13 @@ def test_wrong_words_are_in_brackets() -> None:
     assert signature.short in done.stderr
     assert str(signature) not in done.stderr
     assert str(signature) in call("explain", CAT, *CAPTIONS, "--signature").stderr
+
+
+def test_a_caption_that_is_wrong_as_a_whole() -> None:
+    done = call("explain", CAT, "a skateboarder jumps", CAPTIONS[1], "--model", "embedded")
+    assert [line for line in done.stderr.splitlines() if NO_SINGLE_WORD in line] == [
+        f"0: {NO_SINGLE_WORD}"
+    ]
 
 
 def test_json_has_everything(tmp_path: Path) -> None:

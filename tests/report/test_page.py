@@ -330,7 +330,7 @@ def test_one_captioner_is_in_no_group(browser: Any, pages: Path) -> None:
     for name, groups in ("captioners.html", True), ("one.html", False):
         report = Report(browser, pages / name, viewport=SCREEN)
         page = report.page
-        assert ("Group" in page.locator("#tables thead").inner_text()) == groups
+        assert ("Group" in page.locator(".agreement thead").inner_text()) == groups
         assert ("group" in page.locator("#agreement-hint").inner_text()) == groups
         assert "long" in page.locator("#tables tbody th").all_inner_texts()
         report.close()
