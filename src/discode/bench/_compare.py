@@ -29,7 +29,7 @@ from discode.stats import (
 from discode.stats._resampling import FEW_IMAGES, FEWEST
 
 GROUP_RULE = (
-    "a rank begins where all above are better (Holm's p < 5 %); pairs within one may differ"
+    "a group begins where all above are better (Holm's p < 5 %); pairs within one may differ"
 )
 """How :func:`adjust_and_group` makes groups, for readers of a table."""
 LEVEL = 0.95

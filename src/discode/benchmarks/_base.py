@@ -313,7 +313,7 @@ class BenchmarkBuilder:
         hint = any(option.name == "images" for option in self.row.options)
         lines = [
             f"{len(missing)} of {len(paths)} images missing, sought in {self.default}"
-            + (f"; name their folder: -b {self.row.name}:images=DIR" if hint else "")
+            + (f"; name their folder: --data and -b {self.row.name}:images=DIR" if hint else "")
         ]
         return Benchmark(
             self.row.name,
