@@ -91,15 +91,17 @@ def chosen(command: str) -> tuple[str, dict[str, dict[str, float]]]:
 
 
 def learned() -> str:
-    """Return the column of the linear decoder, and the sentences on each file."""
+    """Return the linear decoder's differences to smoothing, and the gains on held-out rows."""
     printed, judges = chosen(f"{COMMAND} --learn")
-    lines = ["| | smoothing | linear |", "| --- " * 3 + "|"]
+    gain = r": .*?(\S+) τ_c on held-out rows \(95 % interval (\S+ to [^,\s]+)"
+    lines = ["| | smoothing | linear | choice, held-out rows |", "| --- " * 4 + "|"]
     for name, title in JUDGES.items():
         cells = judges[name]
-        lines.append(f"| {title} | {cells['smoothing']:.2f} | {signed(cells['linear'])} |")
-    said = [line for line in printed.splitlines() if "on held-out" in line]
-    wrapped = [part for line in said for part in textwrap.wrap(line, 110)]
-    return "\n".join([*lines, "", "```text", *wrapped, "```"]) + "\n"
+        held_out = re.search(re.escape(name) + gain, printed)
+        assert held_out is not None, printed
+        numbers = f"{cells['smoothing']:.2f} | {signed(cells['linear'])}"
+        lines.append(f"| {title} | {numbers} | {held_out[1]} ({held_out[2]}) |")
+    return "\n".join(lines) + "\n"
 
 
 def humps(data: Path, judges: dict[str, dict[str, float]]) -> str:
