@@ -16,8 +16,8 @@ VERSION = 5
 """Version of the list of columns: in the manifest of a run, and in the metadata of Parquet."""
 
 COLUMNS: dict[str, str] = {
-    "id": "the row's `id`, COCO's `image_id`, a tar's key, or the row's number (with several files, "
-    "after the file's name)",
+    "id": "the row's `id`, COCO's `image_id`, a tar's key, or the row's number (with several "
+    "files, after the file's name)",
     "source": "the input file; null for an image given on the command line",
     "row": "the row's number in that file, from 0",
     "image": "the image as named in the input",
@@ -31,8 +31,8 @@ COLUMNS: dict[str, str] = {
     "other_score": "for a bimodal row, the score that a change of the log-probabilities by 0.05 "
     "could give it",
     "distribution": "probabilities of the scale's answers, lowest first, unless judged by sentence",
-    "sentences": "the number of sentences, if judged by sentence: score, raw and smoothing are then "
-    "means (text after the 32nd is judged as one and weighted by its number of sentences)",
+    "sentences": "the number of sentences, if judged by sentence: score, raw and smoothing are "
+    "then means (text after the 32nd is judged as one and weighted by its number of sentences)",
     "lowest_sentence": "the sentence with the lowest score",
     "lowest_score": "the score of that sentence",
     "flags": "a list: failed, truncated, generated, cut, degenerate, bimodal, defused",
