@@ -44,7 +44,7 @@ class StudySetup:
     metrics: Mapping[str, str] = field(default_factory=dict)
 
     def count_up(self, label: str, total: int) -> Callable[[int], None] | None:
-        """Return a function that reports how many more of ``total`` pairs are done."""
+        """Make a callback that reports progress over ``total`` pairs."""
         return None if self.progress is None else partial(self.progress, label, total)
 
 
@@ -67,7 +67,7 @@ class Study:
 def run_each(
     setup: StudySetup, make: Callable[[StudySetup, str, Benchmark], StudyResult]
 ) -> StudyResult:
-    """Return what ``make`` finds for every judge on every benchmark as one result.
+    """Run ``make`` for every judge on every benchmark, and merge the results.
 
     It is called with the setup of these alone, the benchmark's name and the benchmark. Names of
     tables and figures are numbered from the second result with tables.
@@ -143,7 +143,7 @@ def run_methods(
 def _concluded(
     logs: Mapping[str, RunLog], gaps: Mapping[tuple[bool, str, str], Sequence[str]]
 ) -> StudyResult:
-    """Return runs with a line for each gap in them, or raise if there are none."""
+    """Collect runs and a line for each gap in them; raise an error if there are no runs."""
     lines: tuple[list[str], list[str]] = ([], [])
     for (lack, where, reason), labels in gaps.items():
         several = sorted({*labels})
@@ -160,14 +160,14 @@ def _concluded(
 
 
 def is_lack(error: DiscodeError) -> bool:
-    """Return whether something is missing, rather than that something failed."""
+    """Whether something is missing, as opposed to having failed."""
     return isinstance(error, InputError | MissingExtraError)
 
 
 def _score(
     setup: StudySetup, benchmark: Benchmark, factory: MetricFactory, metrics: Mapping[str, str]
 ) -> tuple[RunLog, dict[str, DiscodeError]]:
-    """Return the log of the metrics that have scores, and why each of the others has none."""
+    """Score a benchmark; metrics without any score go to the errors, with the reason."""
     log, problems = run_metrics(
         benchmark, metrics, factory, setup.protocol,
         earlier=_earlier(setup, benchmark, factory), progress=setup.progress,
@@ -188,7 +188,7 @@ def _score(
 
 
 def _opened(factory: MetricFactory) -> Judge | None:
-    """Return a judge; None if it cannot be opened, with an error for each of its metrics."""
+    """Open a judge; None on failure, which each of its metrics then reports."""
     try:
         return factory.judge
     except DiscodeError:
@@ -196,7 +196,7 @@ def _opened(factory: MetricFactory) -> Judge | None:
 
 
 def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) -> RunLog:
-    """Return what the logs have of these pairs by this judge, and by metrics that ask none."""
+    """Collect results of the same pairs from the logs: those of this judge, or of no judge."""
     begun, judge = RunLog.begin(benchmark, setup.protocol, {}), _opened(factory)
     results: dict[str, MetricResult] = {}
     for log in (*setup.logs.values(), *setup.kept.values()):

@@ -55,7 +55,7 @@ class Cost:
 
 
 def show_seconds(seconds: Sequence[float]) -> str:
-    """Return the mean of some runs and their standard deviation, as the paper prints them.
+    """Format the mean and the standard deviation of several runs as the paper does.
 
     >>> show_seconds([0.0217, 0.0239]), show_seconds([0.2, 0.282]), show_seconds([1.0])
     ('2.28e-02 ± 1.6e-03', '0.241 ± 0.058', '1.000')
@@ -106,14 +106,14 @@ def measure(
 
 
 def _unseen(images: Sequence[Path], captions: Sequence[str], number: int) -> list[Pair]:
-    """Return pairs with JPEGs of their own: the same pictures, with a number as a comment."""
+    """Build pairs with unique JPEGs: the same pixels, with a number as a JPEG comment."""
     comment = b"\xff\xfe\x00\x04" + number.to_bytes(2, "big")
     files = [image.read_bytes() for image in images]
     return [Pair(file[:2] + comment + file[2:], text) for file in files for text in captions]
 
 
 def _time(runs: int, items: int, run: Callable[[], object]) -> tuple[float, ...]:
-    """Return the seconds per item of some runs."""
+    """Measure seconds per item, once per run."""
     seconds = []
     for _ in range(runs):
         start = time.perf_counter()

@@ -124,7 +124,7 @@ def _run(setup: StudySetup) -> StudyResult:
 
 
 def _verdict(place: str, counts: DatasetCounts, captions: float, words: float) -> str:
-    """Say whether the paper's numbers are those of this data, and of which texts."""
+    """Compare the paper's numbers with this data, and identify the texts they describe."""
     same = counts.captions == captions
     size = "as in the paper" if same else f"the paper has {captions:,.0f}"
     text = f"{place}: {counts.captions:,} captions, {size}; "

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from discode.bench._figures import (
 from discode.bench._layout import CellTable, TableValue
 from discode.bench._results import StudyResult
 from discode.benchmarks import Benchmark, Ratings
-from discode.decoders import get_decoder, without_prior
+from discode.decoders import get_decoder
 from discode.decoders._base import Floats
 from discode.errors import ImageError, InputError, lookup
 from discode.images import ImageSource, open_image
@@ -77,7 +77,7 @@ class ExampleCase:
 
 
 def find_cases(benchmark: Benchmark, first: Floats, second: Floats) -> list[ExampleCase]:
-    """Return the cases that two metrics' scores (P,) of the pairs both have a margin for."""
+    """List the cases for which both metrics have scores; the score arrays are (P,)."""
     scaled = [_standardised(scores) for scores in (first, second)]
     cases = []
     for better, worse, category, people in _preferences(benchmark):
@@ -90,7 +90,7 @@ def find_cases(benchmark: Benchmark, first: Floats, second: Floats) -> list[Exam
 def select_examples(
     cases: Sequence[ExampleCase], image: NDArray[np.int64], count: int
 ) -> list[ExampleCase]:
-    """Return at most ``count`` cases by the rule above; ``image`` (P,) is that of each pair.
+    """Select at most ``count`` cases by the rule above; ``image`` (P,) numbers each pair's image.
 
     The first half are those in which the first metric is right; if there are fewer than half, the
     others do not take their place.
@@ -122,7 +122,7 @@ def _standardised(scores: Floats) -> Floats:
 def _preferences(
     benchmark: Benchmark,
 ) -> Iterator[tuple[int, int, str, tuple[float, float] | None]]:
-    """Yield the better and the worse pair of each case, its category, and what people gave."""
+    """Yield the better and the worse pair of each case, its category, and the mean ratings."""
     judged = benchmark.judgments
     if not isinstance(judged, Ratings):
         seen: set[tuple[int, str, str]] = set()
@@ -171,7 +171,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u206
 
 
 def plain_lines(text: str, width: int = _LETTERS, lines: int = _LINES) -> str:
-    """Return a text as lines of a figure: no control characters, nothing wider or longer.
+    """Wrap a text for a figure: control characters removed, width and height limited.
 
     >>> plain_lines("a dog\\nin the $snow$ \\x1b[31m with a very long tail", width=20, lines=2)
     'a dog in the $snow$\\n[31m with a very…'
@@ -255,7 +255,7 @@ def _bars(
 def _distributions(
     factory: MetricFactory, names: Sequence[str], benchmark: Benchmark, numbers: Sequence[int]
 ) -> tuple[tuple[str, ...], dict[str, Floats]]:
-    """Return the answers, and by name the distributions (N, K) of some pairs.
+    """Collect the answers, and the distributions (N, K) of some pairs by name.
 
     The first are the token probabilities, before decoding; then come those of the metrics that ask
     the judge. Smoothing leaves the token probabilities as they are, and has no bars of its own.
@@ -267,15 +267,12 @@ def _distributions(
         metric = factory.make(name)
         if not isinstance(metric, JudgeMetric):
             continue
-        judge = metric.judge
-        plain = replace(metric, judge=replace(judge, decoder=without_prior(judge.decoder)))
-        for judged in (plain, metric):
-            scores = judged.score_pairs(pairs)  # both decode one reading
-            answers = scores.answers
-            smooth = judged is plain or judge.decoder.name == "smoothing"
-            label = "token probabilities" if smooth else name
-            if scores.distribution is not None:
-                distributions.setdefault(label, scores.distribution)
+        scores = metric.score_pairs(pairs)
+        answers = scores.answers
+        if scores.plain is not None:
+            distributions.setdefault("token probabilities", scores.plain)
+        if scores.distribution is not None and metric.judge.decoder.name != "smoothing":
+            distributions[name] = scores.distribution
     return answers, distributions
 
 
@@ -325,7 +322,7 @@ def _rows(
     values: Mapping[str, Floats],
     cases: Sequence[ExampleCase],
 ) -> tuple[tuple[str, ...], list[ExampleRow]]:
-    """Return the answers of the distributions, and what is shown of each case."""
+    """Collect the answers of the distributions and the content of each row of the sheet."""
     names = list(values)
     numbers = [number for case in cases for number in (case.better, case.worse)]
     answers, distributions = _distributions(factory, names, benchmark, numbers)

@@ -41,7 +41,7 @@ BASE = "smoothing"
 
 
 def render_benchmark(benchmark: Benchmark, style: str, folder: Path, *, seed: int = 0) -> Benchmark:
-    """Return a benchmark whose images are drawn in a style, as PNG files below ``folder``.
+    """Redraw a benchmark's images in a style, as PNG files below ``folder``.
 
     A file is named by the SHA-256 of the image it was made of, and is not drawn twice; since a
     store of readings knows an image by its own SHA-256, nothing is asked twice either. An image
@@ -78,7 +78,7 @@ def _draw(image: str, style: str, seed: int, folder: Path) -> str:
 
 
 def chosen_styles(names: str) -> list[str]:
-    """Return the styles of a list with "+"; "all" are those of the paper and "noisy".
+    """Parse styles joined by "+"; "all" means the paper's and "noisy".
 
     >>> chosen_styles("sketch+photo")
     ['photo', 'sketch']
@@ -90,7 +90,7 @@ def chosen_styles(names: str) -> list[str]:
 
 
 def chosen_methods(names: str) -> list[str]:
-    """Return decoders of a list with "+"; "all" are those that need no hidden states.
+    """Parse decoders joined by "+"; "all" means those that need no hidden states.
 
     >>> chosen_methods("raw+discode:sigma2=1")
     ['raw', 'discode:sigma2=1', 'smoothing']
@@ -150,7 +150,7 @@ def _shift(
 
 
 def _agreement(logs: Mapping[str, RunLog], methods: Sequence[str], who: str) -> CellTable:
-    """Return how well each method agrees with people in each style."""
+    """Tabulate each method's agreement with people in each style."""
     first = next(iter(logs.values()))
     measure = main_measure(first.benchmark, first.judgments)
     rows: list[list[TableValue]] = [
@@ -172,7 +172,7 @@ def _agreement(logs: Mapping[str, RunLog], methods: Sequence[str], who: str) -> 
 
 
 def _differences(log: RunLog, methods: Sequence[str]) -> dict[str, Interval | None]:
-    """Return by method how much better than ``BASE`` it agrees with people, in percent."""
+    """Compute each method's gain over ``BASE`` in agreement with people, in percent."""
     return {
         name: agreement_difference(log, name, BASE, log.protocol).difference
         if {name, BASE} <= log.results.keys()
@@ -183,7 +183,7 @@ def _differences(log: RunLog, methods: Sequence[str]) -> dict[str, Interval | No
 
 
 def _findings(name: str, apart: Mapping[str, Mapping[str, Interval | None]]) -> list[str]:
-    """Say where a decoder differs from smoothing: where the interval has no 0."""
+    """Report where a decoder differs from smoothing: where the interval excludes 0."""
     lines = []
     for method in next(iter(apart.values())):
         parts = []

@@ -77,7 +77,7 @@ class TableRow:
         return "with references" if shown or self.method.startswith("ref-") else "reference-free"
 
     def holds(self, label: str, signature: Signature) -> bool:
-        """Return whether a result belongs to the row, by how it was made."""
+        """Whether a result belongs to the row, judging by its signature."""
         if signature.decoder is None:
             return self.method in (label, signature.get("metric"))
         if not asks_judge(self.method):
@@ -144,7 +144,7 @@ class PaperTable:
         )
 
     def published(self) -> list[PublishedCell]:
-        """Return the paper's cells of all tables that are joined."""
+        """Collect the paper's cells of all joined tables."""
         labels = [label for joined in self.joins.values() for label in joined]
         return [cell for cell in published_cells() if cell.table in labels]
 
@@ -161,7 +161,7 @@ class PaperTable:
             )
 
     def _with_metrics(self, metrics: Mapping[str, str]) -> PaperTable:
-        """Return the table with a row for each metric that the paper has in it, or nowhere."""
+        """Add a row for each metric that the paper has in this table, or in none."""
         titles = {cell.metric: cell.title for cell in self.published()}
         elsewhere = {cell.metric for cell in published_cells()} - titles.keys()
         rows = {row.method: row for row in self.rows}
@@ -175,7 +175,7 @@ class PaperTable:
         return replace(self, rows=tuple(rows.values()))
 
     def _with_metrics_of(self, logs: Mapping[str, RunLog]) -> PaperTable:
-        """Return the table with a row for each metric of logs that has none."""
+        """Add a row for each metric of the logs that has none."""
         more = {
             label: TableRow(label, label, metric=result.signature.get("metric"))
             for log in logs.values()
@@ -185,13 +185,13 @@ class PaperTable:
         return replace(self, rows=(*self.rows, *more.values()))
 
     def row_of(self, label: str, result: MetricResult) -> TableRow | None:
-        """Return the row that a result belongs to, by how it was made; None if to none."""
+        """Find the row of a result by its signature; None if it has no row."""
         exact = [row for row in self.rows if row.method == label]
         held = (row for row in exact or self.rows if row.holds(label, result.signature))
         return next(held, None)
 
     def results(self, log: RunLog) -> Iterator[tuple[str, TableRow, str, MetricResult]]:
-        """Yield the results of a run that rows have: label, row, model ("" without), result."""
+        """Yield the results of a run that have a row: label, row, model ("" for none), result."""
         for label, result in log.results.items():
             row = self.row_of(label, result)
             present = log.judged(result.errors).mean()
@@ -203,7 +203,7 @@ class PaperTable:
     def named(
         self, logs: Mapping[str, RunLog]
     ) -> tuple[dict[str, RunLog], dict[str, tuple[str, str]]]:
-        """Return runs whose results are called by their rows, and the headings and titles of these.
+        """Rename the results of runs after their rows; also return the rows' headings and titles.
 
         Rows come model by model in the table's order; metrics that ask no model are the first, as
         in the paper. Of a row that two runs of the same data have, the first is taken.
@@ -238,7 +238,7 @@ class PaperTable:
         headings: Mapping[str, tuple[str, str]],
         runs: StudyResult,
     ) -> CellTable | None:
-        """Return one of the tables: our rows, the paper's numbers below them, and its others."""
+        """Lay out one table: our rows, each with the paper's numbers below, and its other rows."""
         paper = [cell for label in self.joins[name] for cell in published_cells(label)]
         here = _in_columns(cells, paper, only_paper=name != next(iter(self.joins)))
         if not here:
@@ -280,7 +280,7 @@ class PaperTable:
         return CellTable(["", *titles], body, notes=[*notes, *note_failed(here)])
 
     def findings(self, logs: Mapping[str, RunLog], setup: StudySetup) -> list[str]:
-        """Return a sentence for each contrast and run: the difference with its interval."""
+        """Describe each contrast in each run: the difference with its interval."""
         sentences: dict[str, None] = {}
         for log in logs.values() if setup.protocol.resamples else ():
             here = {(row.method, model): (label, row) for label, row, model, _ in self.results(log)}
@@ -294,14 +294,14 @@ class PaperTable:
 
 
 def _source(cell: PublishedCell) -> tuple[str, ...]:
-    """Return whose number a cell is, in whichever table it stands."""
+    """Identify a cell's row, regardless of the table it is printed in."""
     if cell.metric:
         return cell.metric, cell.scale, cell.model
     return cell.system, cell.setting, cell.model
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Return items by key, in the order in which they come."""
+    """Group items by key, keeping their order."""
     groups: dict[Any, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -311,7 +311,7 @@ def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 def _in_columns(
     cells: Sequence[TableCell], paper: Sequence[PublishedCell], *, only_paper: bool
 ) -> list[TableCell]:
-    """Return the cells in the paper's columns, and in those that it lacks.
+    """Select the cells in the paper's columns, and those of columns it does not have.
 
     These are a benchmark of one's own; and where the paper's table has a benchmark's categories,
     other categories of it, such as a domain that MCEval does not have.
@@ -330,7 +330,6 @@ def _in_columns(
 
 
 def _sentence(log: RunLog, model: str, a: TableRow, b: TableRow, apart: Interval) -> str:
-    """Return a difference in words."""
     measure = MEASURE_SYMBOLS[main_measure(log.benchmark, log.judgments)]
     if measure == "τ_c" and log.protocol.tau_m != "people":  # differences have people's m
         measure += " with people's m"

@@ -41,7 +41,7 @@ class Figure:
     grey_n: int = 0
 
     def counts(self) -> str:
-        """Return how many there are, with a grey image too where that differs."""
+        """Format how many there are, and how many with a grey image if that differs."""
         apart = self.grey is not None and self.grey_n != self.n
         return f"{self.n:,}" + (f", {self.grey_n:,} grey" if apart else "")
 
@@ -95,7 +95,7 @@ class Card:
             raise InputError(f"{path} is not a card ({error}); {HELP}") from None
 
     def notes(self) -> list[str]:
-        """Return what the figures are of, and how they were made."""
+        """Describe the data and the method behind the figures."""
         lines = [
             f"{self.benchmark}, {count_of(self.images, 'image')}, {self.readings:,} readings, "
             f"seed {self.protocol.seed}; shares of images have Wilson's interval, all else that of "
@@ -111,7 +111,7 @@ class Card:
 
 
 def cards_table(cards: Mapping[str, Card]) -> CellTable:
-    """Return a card as a table, or several beside each other, by what each is called."""
+    """Tabulate one card, or several side by side."""
     columns: list[ColumnTitle] = [""]
     found: dict[str, dict[str, dict[str, Figure]]] = {}  # by section, name and card
     failing = any(figure.failed for card in cards.values() for figure in card.figures)
@@ -139,7 +139,7 @@ def cards_table(cards: Mapping[str, Card]) -> CellTable:
 
 
 def _interval(fields: Mapping[str, Any] | None) -> Interval | None:
-    """Return an interval that was saved; None in it is NaN."""
+    """Restore a saved interval; None in it is NaN."""
     if fields is None:
         return None
     numbers: dict[str, Any] = {name: math.nan if x is None else x for name, x in fields.items()}

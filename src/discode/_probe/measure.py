@@ -72,7 +72,7 @@ class ProbePlan:
     _known: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def ask(self, image: ImageSource, number: int, caption: str, shown: int) -> int:
-        """Return the place of a caption about an image, which may be known already."""
+        """Plan a caption about an image, and get its number; known ones are not repeated."""
         row = self._known.setdefault((shown, caption), len(self.pairs))
         if row == len(self.pairs):
             name = "grey image" if shown == _GREY else Path(str(image)).name
@@ -88,7 +88,7 @@ class ProbePlan:
         return f"{self.chosen.name}({options})"
 
     def signature(self, judge: Judge) -> str:
-        """Return how a judge's scores of what is asked are made."""
+        """Build the signature of a judge's scores of these pairs."""
         return str(judge.signature.with_fields(references="none"))
 
     @property
@@ -105,7 +105,7 @@ class ProbePlan:
 
 
 def _content(image: ImageSource) -> str:
-    """Return an image's digest; "" where it cannot be read, so that its captions fail."""
+    """Compute an image's digest; "" if unreadable, so that its captions fail."""
     try:
         return image_digest(image)
     except (ImageError, InputError):
@@ -172,7 +172,7 @@ def make_card(judge: Judge, plan: ProbePlan, progress: Progress | None = None) -
 
 
 def _means(values: Floats, clusters: _Ints, protocol: AgreementProtocol) -> list[Interval]:
-    """Return the means of columns (n, K), with intervals over resampled images."""
+    """Average columns (n, K), with intervals over resampled images."""
     if len(values) and protocol.resamples and not np.isnan(values).any():
         return bootstrap_all(MeansPlan(values), clusters, **protocol.bootstrap)
     means = values.mean(axis=0) if len(values) else np.full(values.shape[1], math.nan)
@@ -186,7 +186,7 @@ def _mean(values: Floats, clusters: _Ints, protocol: AgreementProtocol) -> Inter
 def _figure(
     question: Question, value: Floats, seen: _Rows, unseen: _Rows, protocol: AgreementProtocol
 ) -> Figure:
-    """Return a question's row: of a yes or no the share of images, of a number the mean."""
+    """Make a question's row: the share of images for yes or no, the mean for numbers."""
 
     def measured(images: _Rows) -> tuple[Interval, int]:
         scores = (value[rows] for rows in images)
@@ -201,7 +201,7 @@ def _figure(
 
 
 def _answers(plan: ProbePlan, readings: Readings, raw: Floats) -> Iterator[Figure]:
-    """Yield which raw answers (N,), in points, are given how often, and how often there are two.
+    """Yield how often each raw answer (N,) is given, in points, and how often there are two humps.
 
     A second hump is looked for where there is a digit to choose: a stem may settle it (1.0).
     """
@@ -228,7 +228,7 @@ def _answers(plan: ProbePlan, readings: Readings, raw: Floats) -> Iterator[Figur
 
 
 def _people(plan: ProbePlan, value: Floats) -> Iterator[Figure]:
-    """Yield agreement with people, and how far scores (P,) are from ratings, as they are or mapped.
+    """Yield agreement with people, and the distance of scores (P,) from ratings.
 
     The map is that of isotonic regression on other images.
     """
@@ -260,7 +260,7 @@ def _people(plan: ProbePlan, value: Floats) -> Iterator[Figure]:
 
 
 def _mapped(score: Floats, rating: Floats, image: _Ints) -> Floats:
-    """Return what scores (n,) mean in ratings, by a map fitted on other images; NaN if too few."""
+    """Map scores (n,) to ratings, fitted on other images; NaN if there are too few."""
     numbers, code = np.unique(image, return_inverse=True)
     guess = np.full(len(score), math.nan)
     if len(numbers) >= FEWEST_IMAGES:

@@ -93,27 +93,25 @@ class Question:
 
 
 def above(scores: Floats) -> bool:
-    """Say whether the first of two captions scores above the second; a tie does not."""
+    """Whether the first of two captions scores above the second; a tie does not."""
     return bool(scores[0] > scores[1])
 
 
 def change(scores: Floats) -> float:
-    """Return by how much the second of two captions is above the first."""
+    """Score of the second caption minus that of the first."""
     return float(scores[1] - scores[0])
 
 
 def mean(scores: Floats) -> float:
-    """Return the mean of an image's scores."""
     return float(scores.mean())
 
 
 def tied(scores: Floats) -> float:
-    """Return how many of a hundred couples have equal scores."""
+    """Share of pairs of captions with equal scores, in percent."""
     return 100 * tie_rate(scores)
 
 
 def deviation(scores: Floats) -> float:
-    """Return the standard deviation of an image's scores."""
     return float(scores.std(ddof=1))
 
 
@@ -194,12 +192,12 @@ QUESTIONS = (
 
 
 def has_references(benchmark: Benchmark) -> bool:
-    """Return whether any pair of a benchmark has references."""
+    """Whether any pair of a benchmark has references."""
     return any(pair.references for pair in benchmark.pairs)
 
 
 def find_subjects(benchmark: Benchmark, chosen: Benchmark, seed: int) -> list[Subject]:
-    """Return the images of ``chosen``, a part of ``benchmark``.
+    """Prepare the images of ``chosen``, a part of ``benchmark``, for the questions.
 
     Other images' captions come from the whole, so that fewer images are not easier to tell apart.
     """
@@ -233,7 +231,7 @@ def find_subjects(benchmark: Benchmark, chosen: Benchmark, seed: int) -> list[Su
 
 
 def _plain(caption: str) -> str:
-    """Return a caption without the stop at its end, so that words can be added."""
+    """Strip a caption's final stop, so that words can be appended."""
     return caption.strip().rstrip(" .")
 
 
@@ -261,5 +259,5 @@ class _Alike:
         return total
 
     def to(self, caption: str) -> Floats:
-        """Return how much like one of them each is, but for a factor."""
+        """Compute the likeness of each caption to one of them, up to a constant factor."""
         return self._shared(_words(caption)) / np.maximum(self._length, 1e-9)

@@ -155,7 +155,7 @@ def swap(
     *,
     hardest: float = 0.3,
 ) -> tuple[str, str] | None:
-    """Return (caption with one wrong word, kind), or None where no word can be swapped.
+    """Replace one word by a wrong one: (caption, kind), or None if no word can be swapped.
 
     ``hardest`` is how often an opposite is taken where there is one (man for woman).
 

@@ -54,7 +54,7 @@ def find_bars(
     stores: Sequence[Path],
     complain: Callable[[str], None] = lambda reason: None,
 ) -> dict[str, MetricBars]:
-    """Return the distributions of the results that stores of readings hold, by label.
+    """Find the distributions of the results in stores of readings, by label.
 
     A reading is shown only if decoding it again gives the score of the run; so are its words,
     where the store has the readings of all of them (``discode explain --store``). Nothing is asked,
@@ -93,7 +93,7 @@ def find_bars(
 
 
 def _decoder_of(label: str, signature: Signature) -> Decoder | None:
-    """Return the decoder of a signature; of a preset file, which the label names, only if equal."""
+    """Recreate the decoder of a signature; None if it differs or cannot be made."""
     signed = signature.decoder
     if signed is None:
         return None
@@ -111,7 +111,7 @@ def _made_by(run: RunKey, signature: Signature) -> bool:
 
 
 def _digests(pairs: Sequence[Pair]) -> list[str | None]:
-    """Return the SHA-256 of each pair's image; None where it cannot be read."""
+    """Compute the SHA-256 of each pair's image; None if it cannot be read."""
     known: dict[str, str | None] = {}
     for pair in pairs:
         if str(pair.image) not in known:
@@ -129,7 +129,7 @@ def _readings(
     run: RunKey,
     bare: bool,
 ) -> tuple[Readings, list[int]]:
-    """Return the readings of a run key, and the numbers of the pairs that they belong to."""
+    """Read a run key's readings, with the numbers of the pairs they belong to."""
     rows, keys = [], []
     for row, (pair, digest) in enumerate(zip(pairs, digests, strict=True)):
         if digest is not None:
@@ -149,7 +149,7 @@ def _variants(
     run: RunKey,
     bare: bool,
 ) -> tuple[Readings, list[int]]:
-    """Return the numbers of the pairs of which every word was read, and all that explains them."""
+    """Read the readings that explain pairs, with the numbers of the pairs they cover fully."""
     asked = [pairs_to_explain([pair]) for pair in pairs]
     worded = [row for row, its in enumerate(asked) if len(its) > 1]
     # Most were never explained: then their first variant is not there either.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from discode._pairs import Pair
-from discode.bench._runlog import MetricResult, RunLog
-from discode.bench._tables import benchmark_place
+from discode.bench._runlog import RunLog
+from discode.bench._tables import benchmark_place, name_results
 from discode.benchmarks import BENCHMARKS, load_benchmark
 from discode.errors import InputError
 
@@ -35,20 +35,14 @@ def gather_runs(runs: Mapping[str, RunLog], data: Sequence[Path] = ()) -> list[G
     that two runs made differently has the run's name after its own. Pairs are taken from the first
     of the folders that holds the very files of the run; otherwise there are none.
     """
-    if not any(log.results for log in runs.values()):
-        raise InputError("these runs have no results; discode bench run adds some")
+    names = name_results(runs)
     places: dict[str, dict[str, RunLog]] = {}
     for name, log in runs.items():
+        where, labels = names[name]
         if log.results:
-            places.setdefault(log.benchmark, {})[name] = log
-    gathered = []
-    for benchmark, logs in places.items():
-        first = next(iter(logs.values()))
-        if all(log.same_questions(first) for log in logs.values()):
-            gathered.append(_load(benchmark, _join(logs), tuple(logs), data))
-        else:
-            for name, log in logs.items():
-                gathered.append(_load(f"{benchmark} ({name})", log, (name,), data))
+            results = {labels[label]: result for label, result in log.results.items()}
+            places.setdefault(where, {})[name] = replace(log, results=results)
+    gathered = [_load(where, _join(logs), tuple(logs), data) for where, logs in places.items()]
     return sorted(gathered, key=lambda run: benchmark_place(run.log.benchmark))
 
 
@@ -56,17 +50,10 @@ def _join(runs: Mapping[str, RunLog]) -> RunLog:
     first = next(iter(runs.values()))
     if len({log.protocol.ties for log in runs.values()}) > 1:
         raise InputError(
-            f"runs of {first.benchmark} count ties differently ({', '.join(runs)}); make a report "
-            "of each"
+            f"the runs of {first.benchmark} count ties differently ({', '.join(runs)}); write one "
+            "report for each"
         )
-    signatures: dict[str, set[str]] = {}
-    for log in runs.values():
-        for label, result in log.results.items():
-            signatures.setdefault(label, set()).add(str(result.signature))
-    results: dict[str, MetricResult] = {}
-    for name, log in runs.items():
-        for label, result in log.results.items():
-            results[label if len(signatures[label]) == 1 else f"{label} ({name})"] = result
+    results = {label: result for log in runs.values() for label, result in log.results.items()}
     return replace(first, results=results)
 
 

@@ -60,7 +60,7 @@ _DISCODE = (
 
 
 def candidate_decoders(scale: Scale, *, hidden: bool = False) -> dict[str, Decoder]:
-    """Return the decoders to choose from by what ``-m`` calls them, simple ones first.
+    """List the decoders to choose from, keyed by their ``-m`` spelling, simple ones first.
 
     Smoothing, the baseline, and the raw answer; token probabilities at other temperatures,
     p ∝ L^(1/τ); the printed formula; and DISCODE with its trust λ in L, the width of its prior, σ²
@@ -213,14 +213,13 @@ def choose_decoder(
 
 
 def _ties(score: Floats) -> float:
-    """Return the share of tied pairs among the scores that are numbers."""
     return tie_rate(score[np.isfinite(score)])
 
 
 def _comparable(
     values: Mapping[str, Floats],
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
-    """Return the methods to choose from, and those without a score where the baseline has one.
+    """Split the methods into comparable ones and those that lose scores the baseline has.
 
     Of methods that give the same scores the first is taken, and the third result says for which
     others: on many models no row reaches 1.0, and all rules for the stem are then one.
@@ -234,7 +233,7 @@ def _comparable(
 
 
 def _with_scores(judgments: Ratings | Preferences, base: Floats) -> tuple[NDArray[np.bool_], int]:
-    """Return which judgments (M,) count, and how many have no score."""
+    """Determine which judgments (M,) count, and how many have no score."""
     if isinstance(judgments, Ratings):
         keep = scored = np.isfinite(base[judgments.pair])
     else:
@@ -268,7 +267,7 @@ def _calibrate(
 
 
 def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
-    """Return what was found, in sentences; ``measure`` is what agreement is called."""
+    """Describe the result in sentences; ``measure`` is the name of the agreement measure."""
     nested, gain = choice.nested, choice.nested.difference
     value, low, high = (
         round(100 * number, 2) + 0.0 for number in (gain.value, gain.low, gain.high)
@@ -306,7 +305,7 @@ def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
 def make_preset(
     choice: DecoderChoice, decoder: Decoder, scale: Scale, source: Mapping[str, Any], folds: int
 ) -> Preset:
-    """Return the preset of a choice: the recommended method's decoder, and how it was chosen.
+    """Make the preset of a choice: the recommended decoder and how it was chosen.
 
     ``source`` says whose readings and judgments it was chosen on.
     """
@@ -493,7 +492,7 @@ def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
 def _one_table(
     sets: Sequence[JudgedReadings], choices: Sequence[DecoderChoice], protocol: AgreementProtocol
 ) -> CellTable:
-    """Return for each set the agreement of raw and smoothing, the others' gains, and tie rates."""
+    """Tabulate, per set, the agreement of raw and smoothing, the others' gains, and tie rates."""
     rows: list[list[TableValue]] = []
     specs = (*choices[0].same, *choices[0].unusable)
     others = [spec for spec in specs if spec not in (BASELINE, "raw")]
@@ -530,7 +529,7 @@ def _one_table(
 
 
 def _gain(choice: DecoderChoice, number: int, protocol: AgreementProtocol) -> Interval:
-    """Return what a decoder gains over the baseline, in percent, with its interval over images."""
+    """Compute a decoder's gain over the baseline, in percent, with its interval over images."""
     gain = choice.whole[number] - choice.whole[0]
     interval = bootstrap(
         lambda weights: float(weights @ gain / weights.sum()), np.arange(len(gain)),

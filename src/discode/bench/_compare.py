@@ -37,7 +37,7 @@ LEVEL = 0.95
 
 
 def note_few_images(images: int) -> list[str]:
-    """Return what is to be said of the intervals of so few images; nothing where they are many."""
+    """Warn about intervals from few images; an empty list if there are enough."""
     if images >= FEW_IMAGES:
         return []
     what = "intervals are too narrow" if images >= FEWEST else "there is no interval"
@@ -59,7 +59,7 @@ class Difference:
     wins: ClassVar[str] = "is better than"
 
     def verdict(self) -> str:
-        """Return the conclusion in words, at 5 %."""
+        """State the conclusion in words, at 5 %."""
         if self.adjusted >= 0.05:
             return f"no difference between {self.a} and {self.b} was shown"
         winner, loser = (self.a, self.b) if self.difference > 0 else (self.b, self.a)
@@ -67,7 +67,7 @@ class Difference:
 
 
 def worse_than(pairs: Iterable[Difference], best: str) -> set[str]:
-    """Return what differs from ``best``, which has the highest value, by Holm's p < 5 %.
+    """Find everything that differs from ``best``, the highest value, by Holm's p < 5 %.
 
     >>> worse_than([Difference("a", "b", 0.2, 0.1, 0.3, 0.01, 0.02)], "a")
     {'b'}
@@ -82,7 +82,7 @@ D = TypeVar("D", bound=Difference)
 def adjust_and_group(
     rows: Sequence[D], values: Mapping[str, float]
 ) -> tuple[tuple[D, ...], tuple[tuple[str, ...], ...]]:
-    """Return the differences with Holm's p, and groups that differ by it, the best first.
+    """Adjust p-values by Holm's method, and group what does not differ, best first.
 
     ``values`` are what the groups are ordered by; what has none is in no group.
     """
@@ -194,7 +194,7 @@ def compare_metrics(
 
 
 def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtocol) -> Comparison:
-    """Return how much better metric ``a`` agrees with people than ``b``, in percent, and p.
+    """Compute how much better ``a`` agrees with people than ``b``, in percent, and p.
 
     Interval and p are of the paired bootstrap over images; without resamples they are NaN. The
     measure is the benchmark's own, on the judgments for which both have a score; m in τ_c is
@@ -212,7 +212,7 @@ def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtoco
 
 
 def _shared_judgments(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:
-    """Return the judgments for which all metrics have a score, (M,).
+    """Mark the judgments (M,) for which all metrics have a score.
 
     A preference without a score counts as wrong, so that none is left out whose image is present.
     """
@@ -240,7 +240,7 @@ def _permute(
     resamples: int,
     seed: int,
 ) -> dict[tuple[str, str], float]:
-    """Return p of the permutation test of every two metrics."""
+    """Run the permutation test for every two metrics, and collect p."""
     judged, values = log.judgments, [log.results[name].value for name in names]
     images = log.judged_image[keep]
     if isinstance(judged, Ratings):

@@ -57,7 +57,7 @@ class DigitCounts:
 
 
 def above_one_hump(p: Floats) -> Floats:
-    """Return p - h for distributions (N, K): the mass that no hump around the largest explains.
+    """Compute p - h of distributions (N, K): the mass outside one hump around the maximum.
 
     >>> above_one_hump(np.array([[0.3, 0.1, 0.6], [0.2, 0.5, 0.3]])).round(2).tolist()
     [[0.2, 0.0, 0.0], [0.0, 0.0, 0.0]]
@@ -72,7 +72,7 @@ def above_one_hump(p: Floats) -> Floats:
 
 
 def led_by_second_hump(p: Floats) -> NDArray[np.bool_]:
-    """Return whether most of the way from the raw to the expected answer is a second hump's (N,).
+    """Mark rows (N,) where a second hump causes most of the shift from raw to expected answer.
 
     It may be tiny: where a model is nearly sure, what is left decides the order of the scores.
 

@@ -18,7 +18,7 @@ BEFORE, RED, BLUE, GREEN = "#a9b4bf", "#d1495b", "#2563eb", "#1b7f5c"
 
 
 def empty_figure(width: float, height: float, layout: str | None = "constrained") -> Any:
-    """Return a figure of so many inches; not through pyplot, which needs a backend for windows."""
+    """Create a figure, sized in inches, without pyplot, which requires a window backend."""
     figure = require("matplotlib.figure", "plot").Figure
     return figure(figsize=(width, height), layout=layout)
 
@@ -90,6 +90,6 @@ def _interval(panel: Any, place: int, value: float, low: float, high: float, col
 
 
 def _short(name: str) -> str:
-    """Return a name as matplotlib is to draw it: not too long, and no formula."""
+    """Shorten a name for matplotlib, and escape its formulas."""
     text = name if len(name) <= 30 else f"...{name[-27:]}"
     return text.replace("$", r"\$")

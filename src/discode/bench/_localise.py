@@ -80,7 +80,7 @@ def measure_localisation(
 
 
 def changed_words(right: str, wrong: Explanation) -> list[Span]:
-    """Return the words of a wrong caption that the right one does not have at their place."""
+    """Find the words of a wrong caption that differ from the right one."""
     a, b = ([span.text.lower() for span in spans] for spans in (find_spans(right), wrong.spans))
     changes = difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
     return [s for tag, _, _, i, j in changes if tag != "equal" for s in wrong.spans[i:j]]

@@ -41,7 +41,7 @@ class StudyResult:
 
 
 def file_stem(text: str) -> str:
-    """Return a name as the stem of a file.
+    """Convert a name to the stem of a file name.
 
     >>> file_stem("llava-hf/llava-v1.6 foil:references=4")
     'llava-hf_llava-v1.6_foil_references_4'
@@ -105,7 +105,7 @@ def write_page(
 
 
 def _section(study: str, about: str, result: StudyResult) -> str:
-    """Return a result as HTML: its first table open, the others folded."""
+    """Format a result as HTML: the first table open, the others folded."""
     parts = [f'<h2 id="{study}">{study}</h2>', f"<p>{escape(about)}</p>"]
     for number, (name, table) in enumerate(result.tables.items()):
         shown = " open" if number == 0 else ""

@@ -78,7 +78,7 @@ class RunLog:
     def begin(
         cls, benchmark: Benchmark, protocol: AgreementProtocol, versions: Mapping[str, str]
     ) -> RunLog:
-        """Return the log of a run that has not scored anything yet."""
+        """Create the log of a run without any scores."""
         return cls(
             benchmark.name,
             {name: option_text(value) for name, value in benchmark.options.items()},
@@ -100,7 +100,7 @@ class RunLog:
         return {**defaults, **self.options} == {**defaults, **other.options}
 
     def judged(self, errors: Mapping[int, str]) -> NDArray[np.bool_]:
-        """Return which judgments (M,) a result is about: those of images that were not missing.
+        """Mark the judgments (M,) whose images are present.
 
         ``errors`` are the result's.
         """

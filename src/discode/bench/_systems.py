@@ -124,7 +124,7 @@ class SystemDifference(Difference):
     wins = "scores higher than"
 
     def verdict(self) -> str:
-        """Return the conclusion in words, at 5 %, with a caveat where one fails far more often.
+        """State the conclusion at 5 %, with a caveat if one system fails far more often.
 
         A captioner that fails on hard images gains by their absence.
         """
@@ -220,7 +220,7 @@ def join_systems(
 def _by_one_name(
     systems: Mapping[str, Mapping[str, list[SystemRow]]],
 ) -> dict[str, dict[str, list[SystemRow]]]:
-    """Return rows by the names of the file with the longest paths, where it has the image."""
+    """Rename images after the file with the longest paths, where it has them."""
     everywhere = set.intersection(*map(set, systems.values()))
     longest = max(systems.values(), key=lambda names: max(map(_depth, names), default=0))
     index = ImageIndex((name, name) for name in longest if name not in everywhere)
@@ -237,7 +237,7 @@ def _by_one_name(
 def _by_image_of_id(
     systems: Mapping[str, Mapping[str, list[SystemRow]]],
 ) -> dict[str, dict[str, list[SystemRow]]]:
-    """Return rows by the image of their id where a file names it, else by the id.
+    """Group rows by the image of their id if a file names it, else by the id.
 
     Captions of an image are no independent evidence, however they were joined.
     """
@@ -263,7 +263,7 @@ def _depth(name: str) -> int:
 
 
 def _mean(rows: Sequence[SystemRow], failed_as: float | None) -> float:
-    """Return the mean of the scores that are numbers; NaN without any."""
+    """Average the scores that are numbers; NaN if there are none."""
     scores = [failed_as if row.failed else row.score for row in rows]
     numbers = [score for score in scores if score is not None]
     return math.fsum(numbers) / len(numbers) if numbers else math.nan
@@ -316,7 +316,7 @@ def compare_systems(
 
 
 def _read_rows(path: Path, method: str | None, column: str) -> list[SystemRow]:
-    """Return the rows of a file, or of the folder of a run, that have the method."""
+    """Read the rows of one method from a file or from the folder of a run."""
     files = [path]
     if path.is_dir():
         check_finished(path)
@@ -349,7 +349,7 @@ def _read_rows(path: Path, method: str | None, column: str) -> list[SystemRow]:
 
 
 def _check_signatures(systems: Mapping[str, Mapping[str, Sequence[SystemRow]]]) -> tuple[str, ...]:
-    """Return the signatures of the scores; raise where an image was not scored alike."""
+    """Collect the signatures of the scores; refuse images that were scored differently."""
     read = cache(Signature.read)
     made = {
         name: {
@@ -384,7 +384,7 @@ def _check_signatures(systems: Mapping[str, Mapping[str, Sequence[SystemRow]]]) 
 
 
 def _choose_key(read: Mapping[str, Sequence[SystemRow]], by: str | None) -> str:
-    """Return what joins the rows: ``by``, or the first key that all of them have."""
+    """Choose the key to join by: ``by``, or the first that all rows have."""
     lacking = ""
     for key in KEYS if by is None else (by,):
         lacks = (name for name, rows in read.items() if not all(key in row.keys for row in rows))
@@ -397,7 +397,7 @@ def _choose_key(read: Mapping[str, Sequence[SystemRow]], by: str | None) -> str:
 
 
 def label_systems(files: Sequence[str]) -> dict[str, Path]:
-    """Return the name and the file of each system: ``NAME=FILE``, or a file called by its stem.
+    """Parse ``NAME=FILE`` arguments; without a name, a file is called by its stem.
 
     >>> label_systems(["blip=runs/1.jsonl", "git.csv"])
     {'blip': PosixPath('runs/1.jsonl'), 'git': PosixPath('git.csv')}
@@ -421,7 +421,7 @@ def label_systems(files: Sequence[str]) -> dict[str, Path]:
 
 
 def explain_join(joined: JoinedScores) -> list[str]:
-    """Return what a reader must know of how the files were joined, a line each."""
+    """Describe how the files were joined, one line per fact."""
     compared, names = int(joined.shared.sum()), joined.names
     everywhere = joined.present.all(axis=0)
     several = len(names) > 1

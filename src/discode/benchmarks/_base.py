@@ -32,7 +32,7 @@ class Ratings:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, float, int]]) -> Ratings:
-        """Return rows of (pair, value, rater) as columns."""
+        """Convert rows of (pair, value, rater) to columns."""
         pair, value, rater = zip(*rows, strict=True) if rows else ((), (), ())
         return cls(np.array(pair, np.int64), np.array(value, float), np.array(rater, np.int64))
 
@@ -40,11 +40,11 @@ class Ratings:
         return len(self.pair)
 
     def take(self, rows: NDArray[np.bool_]) -> Ratings:
-        """Return some of the ratings; ``rows`` (M,) says which."""
+        """Select ratings by a mask ``rows`` (M,)."""
         return Ratings(self.pair[rows], self.value[rows], self.rater[rows])
 
     def averaged(self) -> Ratings:
-        """Return one rating per pair, the mean of its raters, in order of first appearance."""
+        """Average the ratings of each pair, in order of first appearance."""
         pairs, first = np.unique(self.pair, return_index=True)
         pairs = pairs[np.argsort(first)]
         sums = np.bincount(self.pair, self.value)
@@ -67,7 +67,7 @@ class Preferences:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int, str]]) -> Preferences:
-        """Return rows of (left, right, chosen, category) as columns."""
+        """Convert rows of (left, right, chosen, category) to columns."""
         left, right, chosen, category = zip(*rows, strict=True) if rows else ((), (), (), ())
         if taken := {"mean", "ties", "failed"} & set(category):
             raise InputError(
@@ -81,7 +81,7 @@ class Preferences:
         return len(self.left)
 
     def take(self, rows: NDArray[np.bool_]) -> Preferences:
-        """Return some of the choices; ``rows`` (M,) says which."""
+        """Select choices by a mask ``rows`` (M,)."""
         category = tuple(np.array(self.category)[rows].tolist())
         return Preferences(self.left[rows], self.right[rows], self.chosen[rows], category)
 
@@ -106,7 +106,7 @@ class Benchmark:
     missing: frozenset[int] = frozenset()
 
     def repeats(self) -> NDArray[np.int64]:
-        """Return how often each pair was judged, (P,).
+        """Count how often each pair was judged, (P,).
 
         CIDEr's document frequencies count a caption as often as it was judged.
         """
@@ -117,7 +117,7 @@ class Benchmark:
         return np.bincount(both, minlength=len(self.pairs))
 
     def bare_pairs(self) -> tuple[list[Pair], NDArray[np.int64]]:
-        """Return pairs without references, each once, and (P,) which of them each pair is."""
+        """Strip references: the distinct pairs, and (P,) the number of each pair among them."""
         number: dict[tuple[str, str], int] = {}
         which: list[int] = []
         bare: list[Pair] = []
@@ -129,7 +129,7 @@ class Benchmark:
 
 
 def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
-    """Return a benchmark with ``count`` of its images and their judgments.
+    """Keep ``count`` images of a benchmark and their judgments.
 
     They are chosen among the images that are present; where none is, as for text metrics, among
     all. Which ones is decided by the SHA-256 of their names, so that they are spread over the data
@@ -232,11 +232,11 @@ class BenchmarkRow:
         return benchmark if limit is None else keep_images(benchmark, limit)
 
     def option_texts(self, log: Mapping[str, str]) -> dict[str, str]:
-        """Return every option as text: what a run's log says, and defaults for what it lacks."""
+        """Express every option as text: a log's value, or the default if the log has none."""
         return {row.name: log.get(row.name, option_text(row.default)) for row in self.options}
 
     def find_files(self, folder: Path, forms: Sequence[Sequence[str]] = ()) -> dict[str, Path]:
-        """Return the files of the first form that is complete, by name.
+        """Find the files of the first complete form, by name.
 
         ``forms`` are the row's own if none are given. An error names what is missing, and where to
         get it.
@@ -257,7 +257,7 @@ class BenchmarkRow:
 
 
 def likeliest_form(folder: Path, forms: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Return the form that lacks the fewest files in a folder."""
+    """Choose the form with the fewest files missing from a folder."""
     return min(forms, key=lambda form: sum(not (folder / file).is_file() for file in form))
 
 
@@ -282,7 +282,7 @@ class BenchmarkBuilder:
     def add(
         self, image: str, caption: str, references: Sequence[str], name: str = "", where: str = ""
     ) -> int:
-        """Return the number of a pair; one that is known already keeps its first ``name``.
+        """Add a pair and get its number; a known pair keeps its first ``name``.
 
         Without a name it is called by its image and its place among the image's pairs.
         """
@@ -304,7 +304,7 @@ class BenchmarkBuilder:
         files: Sequence[Path],
         notes: Sequence[str] = (),
     ) -> Benchmark:
-        """Return the benchmark with the pairs that were added."""
+        """Build the benchmark from the added pairs."""
         if not self._known:
             raise InputError(f"{files[0].name} holds nothing to judge")
         paths = {image: self._find(image) for image in self._shown}

@@ -85,7 +85,7 @@ def _check_images(row: BenchmarkRow, folder: Path) -> FileCheck:
 
 
 def unknown_versions(benchmark: Benchmark) -> list[str]:
-    """Return a line about each file whose checksum is not the one we know."""
+    """Describe each file whose checksum is not the known one."""
     known = BENCHMARKS[benchmark.name].files
     return [
         f"{name} is not the version that reproduces the published numbers; discode bench check "

@@ -83,7 +83,7 @@ def load_composite(folder: Path, options: Mapping[str, Any]) -> Benchmark:
 
 
 def read_composite(path: Path) -> dict[str, list[CompositeRow]]:
-    """Return the rows of composite.json by source, in its order."""
+    """Read the rows of composite.json by source, in file order."""
     content = read_object(path)
     rows: dict[str, list[CompositeRow]] = {}
     for source in content.fields:
@@ -107,7 +107,7 @@ def read_composite(path: Path) -> dict[str, list[CompositeRow]]:
 
 
 def join_composite(rows: Path, references: Path) -> str:
-    """Return composite.json, made of FLEUR's rows and of a table with the images' references.
+    """Make composite.json from FLEUR's rows and a table with the images' references.
 
     ``rows`` is FLEUR's annotations/composite.json, with image, caption and human; ``references``
     VisCE2's table of Composite, of which the columns image_path and references count. They are

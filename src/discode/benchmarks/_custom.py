@@ -69,12 +69,12 @@ class _Scale:
     text = "LOW-HIGH such as 1-5"
 
     def convert(self, value: object) -> str | None:
-        """Return a range of ratings as it is typed; None if it is none."""
+        """Check a range of ratings; None if malformed."""
         return value if isinstance(value, str) and _bounds(value) else None
 
 
 def _bounds(scale: str) -> tuple[float, float] | None:
-    """Return the lowest and the highest rating of LOW-HIGH; None if it is not of that form.
+    """Parse LOW-HIGH to the lowest and the highest rating; None if malformed.
 
     >>> _bounds("-1-2.5"), _bounds("5-1")
     ((-1.0, 2.5), None)
@@ -150,7 +150,7 @@ def _no_column(where: str, row: Mapping[str, Any], field: str) -> InputError:
 
 
 def _entry(where: str, row: Mapping[str, Any], layout: _Layout, parser: PairParser | None) -> Entry:
-    """Return a row with the fields of this format; COCO's numbers become names of files."""
+    """Convert a row to the fields of this format; COCO's numbers become file names."""
     fields = {
         field: row[names[0]] if len(names) == 1 else first_filled(row, names)
         for field, names in layout.fields.items()
@@ -166,7 +166,7 @@ def _entry(where: str, row: Mapping[str, Any], layout: _Layout, parser: PairPars
 
 
 def _file_name(number: int | str, where: str, parser: PairParser) -> str:
-    """Return the name of the file that an image's number means; the number where none is found."""
+    """Find the file name for an image's number; the number itself if there is none."""
     try:
         found = parser.parse({"image_id": number, "caption": "-"}, where, "").image
     except InputError:
@@ -221,7 +221,7 @@ def _preferences(builder: BenchmarkBuilder, rows: _Entries) -> Preferences:
 
 
 def _texts(rows: _Entries, name: str) -> list[str]:
-    """Return a field of every row as text, "" where it is empty; 0 is not empty."""
+    """Read a field of every row as text, "" where it is empty; 0 is not empty."""
     values = (row.fields.get(name) for row in rows)
     return ["" if value is None else str(value) for value in values]
 

@@ -24,7 +24,7 @@ def undefined(reason: str) -> float:
 
 
 def columns(**named: ArrayLike) -> list[Floats]:
-    """Return columns as float64 (n,); raise where they are no numbers or not equally long.
+    """Convert columns to float64 (n,); refuse non-numbers and unequal lengths.
 
     >>> [column.tolist() for column in columns(x=[1, 2], y=[0.5, 1])]
     [[1.0, 2.0], [0.5, 1.0]]
@@ -43,7 +43,7 @@ def columns(**named: ArrayLike) -> list[Floats]:
 
 
 def finite_columns(**named: ArrayLike) -> list[Floats]:
-    """Return columns as :func:`columns` does; raise where a row is not finite."""
+    """Convert columns as :func:`columns` does; refuse rows that are not finite."""
     result = columns(**named)
     if not np.isfinite(result).all():
         raise InputError(f"{', '.join(named)} must be finite: leave out other rows and count them")
@@ -51,7 +51,7 @@ def finite_columns(**named: ArrayLike) -> list[Floats]:
 
 
 def label_codes(labels: ArrayLike | None, name: str, rows: int) -> Ints:
-    """Return the label of each of the rows as a number from 0, equal labels alike, sorted.
+    """Number the labels of the rows from 0, in sorted order.
 
     Without labels all rows are alike.
 
@@ -71,7 +71,7 @@ def label_codes(labels: ArrayLike | None, name: str, rows: int) -> Ints:
 
 
 def counts(weights: ArrayLike, rows: int) -> Ints:
-    """Return how often each row counts, (rows,); raise where these are not counts."""
+    """Check weights (rows,): they must be counts."""
     array = np.asarray(weights)
     _check_shape("weights", array.shape, rows)
     if rows and (array.dtype.kind not in "iub" or int(array.min()) < 0):
@@ -85,7 +85,7 @@ def _check_shape(name: str, shape: tuple[int, ...], rows: int) -> None:
 
 
 def generator(resamples: int, seed: int, least: int = 1) -> np.random.Generator:
-    """Return what draws the resamples; raise where they are too few, or the seed is below 0."""
+    """Create the random generator; refuse too few resamples and negative seeds."""
     if resamples < least or seed < 0:
         raise InputError(
             f"resamples={resamples}, seed={seed}: give {least} or more, and a seed from 0"

@@ -43,7 +43,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
 
 
 def tie_rate(x: ArrayLike) -> float:
-    """Return the share of the n(n-1)/2 pairs of rows that are tied in ``x`` (n,).
+    """Compute the share of the n(n-1)/2 pairs of rows that are tied in ``x`` (n,).
 
     NaN, with an ``UndefinedWarning``, for fewer than two rows or a row that is not finite.
 
@@ -59,7 +59,7 @@ def tie_rate(x: ArrayLike) -> float:
 
 
 def ranks(x: ArrayLike) -> Floats:
-    """Return the rank of each row (n,), from 1; ties get their mean rank.
+    """Rank the rows (n,) from 1; ties get their mean rank.
 
     >>> ranks([10, 30, 10, 20]).tolist()
     [1.5, 4.0, 1.5, 3.0]

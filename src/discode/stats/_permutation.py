@@ -136,7 +136,7 @@ def permutation_test_preference(
 
 
 def _draw_swaps(size: int, resamples: int, seed: int) -> Iterator[Ints]:
-    """Yield what is swapped, (R, size) ones among zeros: first nothing, then at random."""
+    """Yield swaps (R, size) of zeros and ones: first none, then random ones."""
     rng = generator(resamples, seed)
     yield np.zeros((1, size), dtype=np.int64)
     for block in block_sizes(resamples, size):
@@ -156,7 +156,7 @@ def _permutation(differences: Iterator[Floats], resamples: int, near: float) -> 
 
 
 def _cells(rows: int, clusters: ArrayLike | None, sources: ArrayLike | None) -> tuple[Ints, int]:
-    """Return the number of the cell of each row, and how many cells there are."""
+    """Number the cell of each row, and count the cells."""
     if not rows:
         raise InputError("there are no rows to compare")
     cells = label_codes(np.arange(rows) if clusters is None else clusters, "clusters", rows)

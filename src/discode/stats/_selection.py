@@ -48,7 +48,7 @@ class NestedChoice:
 
 
 def deal_folds(images: int, count: int = 5, seed: int = 0, unit: str = "images") -> Ints:
-    """Return the fold (C,) of each image: ``count`` folds of equal size, give or take one.
+    """Deal images into ``count`` folds of nearly equal size: the fold of each (C,).
 
     ``unit`` is what an error calls the images.
 
