@@ -1,4 +1,4 @@
-"""The paper's "Computational overhead for scoring": the time of a decoder beside that of the model.
+"""The paper's "Computational overhead for scoring": decoding time relative to the model's.
 
 All rows are timed in one run on one machine: the backbone reads one pair at a time, and a decoder
 scores one reading at a time. In the batch columns captions are packed and readings are decoded
@@ -73,9 +73,9 @@ def measure(
 ) -> tuple[list[Cost], list[Cost]]:
     """Time the backbone and every decoder of the table: one pair at a time, and in a batch.
 
-    Images are JPEGs: a model may remember what it has seen, so every run has its own.
-    A model that gives no hidden states has no row for Adam; ``captions`` are those per image of the
-    batch, ``runs`` is how often to time.
+    ``images`` must be JPEGs: models may cache images, so every run gets unique copies. Models
+    without hidden states have no row for Adam. ``captions`` is the number per image in the batch,
+    ``runs`` the number of timings.
     """
     texts = [f"{CAPTION} {i}" for i in range(captions)]
     hidden = "hidden" in backend.capabilities
@@ -122,7 +122,7 @@ def _time(runs: int, items: int, run: Callable[[], object]) -> tuple[float, ...]
     return tuple(seconds)
 
 
-_ELSEWHERE = "another machine, which the paper does not name: compare shares, not seconds"
+_ELSEWHERE = "on a machine that the paper does not name: compare shares, not seconds"
 _IMAGES = ("astronaut.jpg", "cat.jpg", "coffee.jpg", "city.jpg")
 
 
@@ -135,7 +135,7 @@ def _open(setup: StudySetup) -> Backend:
         model = random_model(shape, options.get("device"), options.get("dtype"))
         return open_backend(Local(model, read="forced"))
     if len(setup.judges) != 1:
-        raise InputError("the cost of one model is timed at a time; give one --model")
+        raise InputError("cost times one model at a time; give exactly one --model")
     return next(iter(setup.judges.values())).judge.backend
 
 
@@ -180,7 +180,7 @@ STUDY = Study(
     _run,
     options=(
         Option("captions", 16, "captions per image, for the batch columns", (SIZE,)),
-        Option("runs", 5, "how often each time is taken", (SIZE,)),
+        Option("runs", 5, "number of timings", (SIZE,)),
         Option(
             "random_weights", None,
             "an architecture instead of a model: llava-next-8b, -13b, -34b, -72b, tiny",

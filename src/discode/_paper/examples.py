@@ -1,4 +1,4 @@
-"""The paper's figures of examples: where two metrics disagree most, and whom people side with.
+"""The paper's figures of examples: where two metrics disagree most, and which people agree with.
 
 The rule of selection, the same for every benchmark, so that nothing is picked by its looks:
 
@@ -52,12 +52,12 @@ from discode.metrics._registry import asks_judge
 from discode.options import TEXT, Numbers, Option
 
 CLEAR = 0.5
-"""People clearly prefer a caption whose mean rating is this share of the ratings' range higher."""
+"""A preference is clear if mean ratings differ by at least this share of the ratings' range."""
 
 
 @dataclass(frozen=True)
 class ExampleCase:
-    """The numbers of two pairs of an image, and how two metrics stand to people's preference.
+    """Two pairs of an image, and whether two metrics agree with people's preference.
 
     ``margins`` are positive where a metric sides with people; ``people`` are the mean ratings of
     both pairs, None for a choice.
@@ -71,7 +71,7 @@ class ExampleCase:
 
     @property
     def right(self) -> int | None:
-        """Which metric alone sides with people, 0 or 1; None where both or neither do."""
+        """The only metric that agrees with people, 0 or 1; None if both or neither do."""
         first, second = (margin > 0 for margin in self.margins)
         return None if first == second else int(second)
 
@@ -92,8 +92,8 @@ def select_examples(
 ) -> list[ExampleCase]:
     """Select at most ``count`` cases by the rule above; ``image`` (P,) numbers each pair's image.
 
-    The first half are those in which the first metric is right; if there are fewer than half, the
-    others do not take their place.
+    In the first half the first metric is right; if there are too few of these, they are not
+    replaced by others.
     """
     # Stable: equal ones stay in order.
     ranked = sorted(cases, key=lambda case: -abs(case.margins[0] - case.margins[1]))
@@ -152,7 +152,7 @@ class ExampleRow:
     """An image with two captions, of which people prefer the first.
 
     ``scores`` has the people's and the metrics' numbers of each caption by name, ``distributions``
-    (2, K) by name what is drawn below the captions.
+    (2, K), by name, are drawn below the captions.
     """
 
     image: ImageSource
@@ -166,7 +166,7 @@ _COLOURS = (BEFORE, RED, BLUE)
 _ROW, _WIDTH = 2.55, 11.0
 """Inches: the height of a row, the width of the sheet."""
 _LINES, _LETTERS = 3, 52
-"""A caption is shown in this many lines of this many letters; the rest is cut, with dots."""
+"""Lines per caption and letters per line; the rest is replaced by dots."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]+")
 
 
@@ -187,7 +187,7 @@ def draw_sheet(rows: Sequence[ExampleRow], answers: Sequence[str], title: str, o
     """Draw a contact sheet: one row per example, the image and both captions with their bars.
 
     Every part has a fixed place, texts are cut to it and never read as formulas, so no caption can
-    move or hide what is beside it. An image that cannot be opened is a grey box that says so.
+    move or hide its neighbours. For an image that cannot be opened the error is shown.
     """
     figure = empty_figure(_WIDTH, 0.75 + _ROW * max(1, len(rows)), None)
     height = figure.get_figheight()
@@ -257,8 +257,8 @@ def _distributions(
 ) -> tuple[tuple[str, ...], dict[str, Floats]]:
     """Collect the answers, and the distributions (N, K) of some pairs by name.
 
-    The first are the token probabilities, before decoding; then come those of the metrics that ask
-    the judge. Smoothing leaves the token probabilities as they are, and has no bars of its own.
+    The first are the token probabilities, before decoding, then those of each metric of the judge.
+    Smoothing does not change the token probabilities, and has no separate bars.
     """
     pairs = [benchmark.pairs[number] for number in numbers]
     answers: tuple[str, ...] = ()
@@ -303,7 +303,7 @@ def _compare(
     title = f"{name}: where {names[0]} and {names[1]} disagree most"
     rated = isinstance(benchmark.judgments, Ratings)
     sheet = partial(draw_sheet, rows, answers, f"{title}; people prefer the caption in green")
-    # How often they differ at all, so that examples are not taken for the rule.
+    # The counts show that examples are exceptions.
     right = [sum(case.right == side for case in cases) for side in (0, 1)]
     kind = "cases with a clear preference" if rated else "choices"
     finding = (

@@ -5,7 +5,7 @@ domains of the paper's MCEval (real, painting, sketch, quickdraw, clipart, infog
 noisy one, made from any photograph with numpy and Pillow alone.
 
 Every image is drawn with its long side at most ``SIDE`` pixels and resized back, so a large
-image is shifted as strongly as its thumbnail. What is random (paint, wobble, layout, noise) is
+image is shifted as strongly as its thumbnail. Random parts (paint, wobble, layout, noise) are
 drawn from the style, the seed and the image's own pixels: two images get different pages from one
 seed, and an image gets the same page alone as in a folder. Sketch and clipart are not random.
 """
@@ -276,7 +276,7 @@ def _infograph(image: Image.Image, rng: np.random.Generator) -> Image.Image:
         page.paste(fill, (int(x0), int(y0), int(x1), int(y1)))
 
     def text(left: float, top: float, right: float, size: float, lines: int, fill: str) -> None:
-        # Words are bars: only that there is text matters, not what it says.
+        # Words are bars: the presence of text matters, not its content.
         for line in range(lines):
             at = left
             end = right if line < lines - 1 else left + (right - left) * rng.uniform(0.4, 0.9)

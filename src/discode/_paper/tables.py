@@ -45,13 +45,13 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 MOST_FAILED = 0.5
-"""A number of ours is left out where more than this share of the judgments has no score; those of
-missing images do not count."""
+"""A number is left out if more than this share of the judgments, missing images aside, has no
+score."""
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row: its name, the method that scores it, and what tells it from rows of the same name.
+    """A row: its name, its method, and the block or scale that distinguishes equal names.
 
     ``metric`` is the metric's name where ``method`` is a label of the user's.
     """
@@ -93,11 +93,11 @@ class TableRow:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the paper, as ``data/paper/NUMBER-NAME.json`` describes it.
+    """A table of the paper, described by ``data/paper/NUMBER-NAME.json``.
 
     ``joins`` are our tables by name, each with the labels of the paper's tables that it joins.
-    ``heading`` is what a row stands under, made of its {group}, {model} and {block}.
-    ``contrasts`` are pairs of methods whose difference gets a sentence.
+    ``heading`` is the template of a row's heading, with {group}, {model} and {block}.
+    ``contrasts`` are pairs of methods whose difference is described in a sentence.
     """
 
     name: str
@@ -122,7 +122,7 @@ class PaperTable:
         return Study(self.name, self.about, labels, self.run, tuple(self.benchmarks))
 
     def run(self, setup: StudySetup) -> StudyResult:
-        """Score what is missing, and lay everything out as the paper does."""
+        """Score missing results, and lay out all tables as the paper does."""
         self._check_benchmarks(setup)
         judges = all(asks_judge(row.method) for row in self.rows)
         table = self if judges else self._with_metrics(setup.metrics)
@@ -149,7 +149,7 @@ class PaperTable:
         return [cell for cell in published_cells() if cell.table in labels]
 
     def _check_benchmarks(self, setup: StudySetup) -> None:
-        """Raise where the paper has a benchmark in other tables only: there would be no column."""
+        """Refuse benchmarks that only other tables of the paper have: they would have no column."""
         known = {cell.column.split()[0] for cell in self.published()}
         others = {cell.column.split()[0] for cell in published_cells()} - known
         here = {benchmark.name for benchmark in setup.benchmarks.values()}
@@ -205,8 +205,8 @@ class PaperTable:
     ) -> tuple[dict[str, RunLog], dict[str, tuple[str, str]]]:
         """Rename the results of runs after their rows; also return the rows' headings and titles.
 
-        Rows come model by model in the table's order; metrics that ask no model are the first, as
-        in the paper. Of a row that two runs of the same data have, the first is taken.
+        Rows are sorted by model, then in the table's order; metrics without a model come first, as
+        in the paper. If two runs of the same data have a row, the first is taken.
         """
         found = {name: list(self.results(log)) for name, log in logs.items()}
         models = sorted(
@@ -313,8 +313,8 @@ def _in_columns(
 ) -> list[TableCell]:
     """Select the cells in the paper's columns, and those of columns it does not have.
 
-    These are a benchmark of one's own; and where the paper's table has a benchmark's categories,
-    other categories of it, such as a domain that MCEval does not have.
+    The latter are the user's own benchmarks and, if the paper's table has categories of a
+    benchmark, further categories of it, such as a domain that MCEval does not have.
     """
     printed = {cell.column for cell in paper}
     every = {cell.column for cell in published_cells()}

@@ -1,4 +1,4 @@
-"""The card of a judge: what it answered to every question, with intervals; kept as JSON."""
+"""The card of a judge: its figures for every question, with intervals; stored as JSON."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ HELP = "discode probe ... -o FOLDER makes one"
 
 @dataclass(frozen=True)
 class Figure:
-    """A row of a card; ``section`` says what is counted, and in which unit.
+    """A row of a card; ``section`` is the quantity and its unit.
 
     Attributes:
         n: Images, readings or judgments behind the value; ``grey_n`` those behind ``grey``.
         failed: Those that are left out, as not all of their captions could be judged.
-        grey: The same with a grey image: what the words alone do. None where that is not asked.
+        grey: The same with a grey image: the effect of the words alone. None if not measured.
     """
 
     section: str
@@ -48,10 +48,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of a judge from a benchmark's images and references.
+    """The measurements of a judge on a benchmark's images and references.
 
     Attributes:
-        asked: The SHA-256 of all that was asked: cards with the same one can be compared.
+        asked: The SHA-256 of all captions and images: cards with equal ones can be compared.
         readings: How many captions were read, with an image and with a grey one.
         errors: Why captions could not be judged, and how many.
     """
@@ -76,7 +76,7 @@ class Card:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Card:
-        """Read a card from its file or folder, or raise an error that says why it cannot be."""
+        """Read a card from its file or folder; the error gives the reason if it cannot be read."""
         path = Path(path)
         path = path / CARD if path.is_dir() else path
         if not path.is_file():
@@ -134,7 +134,7 @@ def cards_table(cards: Mapping[str, Card]) -> CellTable:
         return CellTable(columns, rows, f"Card of {card.model}", card.notes(), 1)
     notes = [f"{label}: {line}" for label, card in cards.items() for line in card.notes()]
     if len({card.asked for card in cards.values()}) > 1:
-        notes.insert(0, "They were not asked the same: other data, images, seed or version.")
+        notes.insert(0, "These cards are not comparable: data, images, seed or version differ.")
     return CellTable(columns, rows, "", notes, 1)
 
 

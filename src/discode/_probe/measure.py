@@ -36,7 +36,7 @@ _RAW = "Raw answers, in points of 100: % of readings"
 _HUMPS = "Probability in a second hump, %"
 _PEOPLE = "Beside people's judgments, points of 100"
 _MEASURES = {"tau_b": "Kendall's τ_b", "tau_c": "Kendall's τ_c", "mean": "accuracy"}
-NO_REFERENCES = "no references: only the questions that need none are asked"
+NO_REFERENCES = "no references: questions that need them are skipped"
 _GREY = -1
 """The number of the image that shows nothing."""
 _Ints = NDArray[np.int64]
@@ -45,14 +45,14 @@ _Rows = list[list[int]]
 
 @dataclass
 class ProbePlan:
-    """What a judge is asked: every caption once with its image, and once with a grey one.
+    """The pairs for a judge: every caption once with its image, and once with a grey one.
 
     Attributes:
-        chosen: The benchmark with the images that are asked about, ``images`` of which have
+        chosen: The benchmark with the chosen images, ``images`` of which have
             references (or, where the benchmark has none, captions that people judged).
         protocol: How intervals are made; its seed is also that of the questions.
         span: The lowest and the highest rating of the whole benchmark.
-        pairs: What questions ask comes first, ``questioned`` of them; what people judged follows.
+        pairs: The ``questioned`` pairs of the questions first, then the pairs that people judged.
         image: The number of the image that each pair is about, with a grey image too.
         grey: Whether it is shown with the grey image.
         rows: Per question, the pairs of each image, with the image and with the grey one.
@@ -93,7 +93,7 @@ class ProbePlan:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of all that is asked: the captions, and the content of the images."""
+        """The SHA-256 of all captions and of the content of the images."""
         images: dict[int, str] = {}
         lines = []
         for pair, number, grey in zip(self.pairs, self.image, self.grey, strict=True):
@@ -142,7 +142,7 @@ def plan_probe(
 
 
 def make_card(judge: Judge, plan: ProbePlan, progress: Progress | None = None) -> Card:
-    """Ask a judge what was planned, and return its card.
+    """Read the planned pairs with a judge, and make its card.
 
     Raises:
         StoppedError: A served model's cap was reached, or its server refused for good. What it

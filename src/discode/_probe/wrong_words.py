@@ -1,7 +1,7 @@
 """Captions with a wrong word: one colour, number, noun, action or relation swapped.
 
 A word is only swapped for one that no reference of the image uses, so that the new caption is
-wrong as far as anybody said. ``KINDS`` groups the lists into the kinds that are reported.
+wrong by all references. ``KINDS`` groups the lists into the kinds that are reported.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ IMAGE_BUDGET = 12 << 20
 
 @dataclass(frozen=True)
 class ReportFacts:
-    """How many items, images and distributions a report has, and what it does not show and why."""
+    """Numbers of items, images and distributions in a report, and notes on omissions."""
 
     items: int
     images: int
@@ -78,7 +78,7 @@ def write_report(
         title: Of the page; the benchmarks' names if empty.
         image_budget: Bytes that images may take; 0 for a page without images.
         resamples: Of the tests that group the metrics.
-        progress: Called with what is done next.
+        progress: Called with a description of each step.
     """
     runs = with_one_m(runs)
     gathered = gather_runs(runs, data)
@@ -265,7 +265,7 @@ def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> di
 def _compare(log: RunLog, resamples: int) -> tuple[MetricComparison | None, str]:
     """Group a run's metrics, and describe the method, or the reason if there are no groups."""
     if len(log.results) < 2:
-        return None, "One metric alone has nothing to differ from."
+        return None, "There is only one metric."
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedWarning)

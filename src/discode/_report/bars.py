@@ -36,9 +36,9 @@ class MetricBars:
     Attributes:
         labels: K answers, lowest first.
         before: (P, K) the token probabilities; NaN where no reading was found.
-        after: (P, K) what the decoder made of them.
+        after: (P, K) the decoded distributions.
         flags: Pair number to the flags of its score.
-        explained: Pair number to what its words do to its score.
+        explained: Pair number to the effects of its words on the score.
     """
 
     labels: tuple[str, ...]
@@ -56,10 +56,10 @@ def find_bars(
 ) -> dict[str, MetricBars]:
     """Find the distributions of the results in stores of readings, by label.
 
-    A reading is shown only if decoding it again gives the score of the run; so are its words,
-    where the store has the readings of all of them (``discode explain --store``). Nothing is asked,
-    and decoders that need hidden states, or that this version does not know, have no bars. A store
-    that cannot be read is left out, and ``complain`` gets the reason.
+    A reading is shown only if decoding it again gives the score of the run; so are its words, if
+    the store has the readings of all of them (``discode explain --store``). No model is used;
+    decoders that need hidden states, or are unknown to this version, have no bars. Unreadable
+    stores are skipped, and ``complain`` gets the reason.
     """
     wanted = {
         label: (result, decoder)
@@ -223,7 +223,7 @@ def _one_axis(
 
 
 def _merge(first: MetricBars, second: MetricBars) -> MetricBars:
-    """Fill what the first lacks from the second: two prompts of one model, or two stores."""
+    """Fill gaps of the first from the second: two prompts of one model, or two stores."""
     lacks = np.isnan(first.before).any(axis=1, keepdims=True)
     return MetricBars(
         first.labels,

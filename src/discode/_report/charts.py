@@ -1,4 +1,4 @@
-"""The numbers behind the report's charts: a metric's scores against what people said."""
+"""The numbers behind the report's charts: a metric's scores against people's judgments."""
 
 from __future__ import annotations
 

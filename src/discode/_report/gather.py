@@ -1,4 +1,4 @@
-"""Bring together what a report is made of: runs of one benchmark joined, and its pairs loaded."""
+"""Gather the data of a report: join the runs of a benchmark, and load its pairs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from discode.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class GatheredRun:
-    """Everything that is known about one benchmark, by the names that tables give it.
+    """All data of one benchmark, under its name in tables.
 
     ``sources`` are the runs that were joined into ``log``, ``pairs`` (P) its pairs, or none where
-    its data was not loaded; ``data`` says whether captions and images are shown, and why not.
+    its data was not loaded; ``data`` is the reason, if captions and images are not shown.
     """
 
     name: str
@@ -29,11 +29,10 @@ class GatheredRun:
 
 
 def gather_runs(runs: Mapping[str, RunLog], data: Sequence[Path] = ()) -> list[GatheredRun]:
-    """Join runs, given by name, that ask the same questions, and load their pairs from ``data``.
+    """Join runs, given by name, of the same pairs and judgments, and load the pairs from ``data``.
 
-    Results have the names that :func:`~discode.bench._tables.table_cells` gives them: a metric
-    that two runs made differently has the run's name after its own. Pairs are taken from the first
-    of the folders that holds the very files of the run; otherwise there are none.
+    Results are named by :func:`~discode.bench._tables.name_results`. Pairs are taken from the first
+    folder whose files have the checksums of the run; otherwise there are none.
     """
     names = name_results(runs)
     places: dict[str, dict[str, RunLog]] = {}

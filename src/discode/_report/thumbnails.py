@@ -1,4 +1,4 @@
-"""Small copies of images for the page, the ones that are looked at first, within a budget."""
+"""Small copies of images for the page, the most interesting first, within a budget."""
 
 from __future__ import annotations
 

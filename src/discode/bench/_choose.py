@@ -43,7 +43,7 @@ FOLDS = 5
 ALPHA = 0.05
 """A claim is made where p is at most this."""
 SHOWN = 8
-"""So many of the best decoders stand in the table."""
+"""Number of the best decoders in the table."""
 LINEAR_NOTE = "linear is fitted to people's judgments; each image is scored by weights of others."
 MEASURES = {"tau_c": "τ_c", "mean": "accuracy"}
 
@@ -84,10 +84,10 @@ def candidate_decoders(scale: Scale, *, hidden: bool = False) -> dict[str, Decod
 
 @dataclass(frozen=True, eq=False)
 class DecoderChoice:
-    """The decoders that were compared, which was chosen, and what that is worth.
+    """The compared decoders, the chosen one, and its gain on held-out images.
 
     Of the M ``specs`` the baseline is the first. ``agreement`` (M,) is that on all images: too good
-    for the winner, which was chosen on them; ``measure`` says what it is, "tau_c" or "mean"
+    for the winner, which was chosen on them; ``measure`` is its name, "tau_c" or "mean"
     (accuracy). ``failed`` judgments have no score and are not used; ``unusable`` methods have none
     where the baseline has one, ``same`` ones give the scores of the spec they name. ``whole``
     (M, C) is what each of the C images contributes to the agreement, ``tie_rates`` the shares of
@@ -307,7 +307,7 @@ def make_preset(
 ) -> Preset:
     """Make the preset of a choice: the recommended decoder and how it was chosen.
 
-    ``source`` says whose readings and judgments it was chosen on.
+    ``source`` names the readings and judgments it was chosen on.
     """
     nested, gain = choice.nested, choice.nested.difference
     chosen = {
@@ -351,9 +351,9 @@ def _short(value: float) -> float:
 
 @dataclass(frozen=True)
 class JudgedReadings:
-    """What a decoder is chosen on: readings (P,), the image of each, and people's judgments.
+    """The data that a decoder is chosen on: readings (P,), their images, people's judgments.
 
-    ``source`` says where they come from, and is kept in the preset; ``note`` what was left out.
+    ``source`` names their origin and is kept in the preset; ``note`` lists omissions.
     ``unit`` is "rows" where images are not known, and each row counts as one.
     """
 
@@ -409,7 +409,7 @@ def choose_and_show(
     if together:
         tables = {"choose": _one_table(list(sets.values()), choices, protocol)}
     problems = [
-        f"{judged.title}: {choice.failed:,} of {len(judged.judgments):,} judgments lack a score; "
+        f"{judged.title}: {choice.failed:,} of {len(judged.judgments):,} judgments have no score; "
         f"{next(iter(judged.readings.errors.values()), 'a log-probability is not a number')}"
         for judged, choice in zip(sets.values(), choices, strict=True)
         if choice.failed

@@ -161,7 +161,7 @@ def compare_metrics(
     names = list(dict.fromkeys(names or [name for name in log.results if name not in silent]))
     if len(names) < 2:
         known = ", ".join(log.results) or "none"
-        raise InputError(f"two metrics or more are compared; this run has {known}")
+        raise InputError(f"a comparison needs two metrics or more; this run has {known}")
     judged = log.judgments
     allowed = ("tau_c", "tau_b") if isinstance(judged, Ratings) else ("mean",)
     measure = measure or main_measure(log.benchmark, judged)

@@ -1,4 +1,4 @@
-"""What figures share: colours, an empty figure, saving it whole; and captioners compared."""
+"""Shared parts of figures (colours, empty figures, atomic saving), and the plot of captioners."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def empty_figure(width: float, height: float, layout: str | None = "constrained"
 def save_figure(figure: Any, out: Path, dpi: int = 110) -> None:
     """Write a figure whole or not at all; its format is the suffix of the file."""
     with replacing(out) as temp, warnings.catch_warnings():
-        # A letter that the font lacks is drawn as a box.
+        # A letter missing from the font is drawn as a box.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         figure.savefig(temp, dpi=dpi, format=out.suffix.lstrip(".").lower() or "png")
 

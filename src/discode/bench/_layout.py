@@ -19,17 +19,17 @@ class Bold(str):
 
 
 WORSE_NOTE = "bold: the best; †: worse than the best (Holm's p < 5 %)"
-"""What bold and † mean in a LaTeX table, where both are used."""
+"""Explains bold and † below a LaTeX table."""
 
 TableValue = str | float | Interval | None
-"""What a cell holds: text as it is, a number, a number with its interval, or nothing."""
+"""A cell: literal text, a number, a number with its interval, or nothing."""
 ColumnTitle = str | tuple[str, str]
 """A column's title, or the title of the columns it stands under and its own."""
 
 
 @dataclass(frozen=True)
 class CellTable:
-    """A table: what its columns are called, and what stands in each row.
+    """A table: the titles of its columns, and its rows.
 
     The first cell of a row is its name; two spaces before it put the row under the one above, and a
     row with a name alone is a heading. The bounds of an interval have a row of their own below,
@@ -123,7 +123,7 @@ def _spans(columns: Sequence[ColumnTitle], first: Sequence[str]) -> list[tuple[i
 def _text(table: CellTable) -> str:
     first, second = _titles(table.columns)
     rows = _texts(table)
-    # A heading may be longer than any name: nothing stands beside it.
+    # Headings have no cells to their right, so they may be longer than the names.
     names = [row[0] for row in rows if any(row[1:])] or [row[0] for row in rows]
     wide = [max(map(len, [second[0], *names]))]
     for number, head in enumerate(second[1:], 1):

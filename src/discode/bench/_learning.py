@@ -35,7 +35,7 @@ FEWEST_FOLDS = 5
 
 @dataclass(frozen=True, eq=False)
 class LearnedDecoder:
-    """A linear decoder fitted on all images, and what it is on images it was not fitted on.
+    """A linear decoder fitted on all images, and those that score each held-out fold.
 
     ``by_fold`` has the decoder that scores each of the K folds, ``score`` (P,) those scores;
     ``without`` (K, P) are scores by weights that fold k had no part in, for the choice outside it.

@@ -1,8 +1,8 @@
-"""The numbers that are printed in the paper's tables, and which of them a run may be held against.
+"""The numbers printed in the paper's tables, and which of them match a run.
 
 ``data/published.csv`` has one cell per row, in percent where the paper prints percent; empty cells
-("--") are left out. A cell stands beside a run's number where benchmark, metric and model are the
-same; otherwise there is no number of the paper.
+("--") are left out. A cell is compared with a run's number if benchmark, metric and model are the
+same; otherwise the run has no number of the paper.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PublishedCell:
 
     ``column`` is a benchmark and a measure ("flickr8k-cf tau_b", "pascal50s HC", "mceval mean"),
     ``setting`` what a row varies ("sigma2=0.05", "scale=five", "divergence=beta"). ``metric`` and
-    ``scale`` are what reproduces it here ("paper:sigma2=0.05" on "unit"), "" if nothing does.
+    ``scale`` reproduce it here ("paper:sigma2=0.05" on "unit"), "" if nothing does.
     """
 
     table: str
@@ -75,7 +75,7 @@ class PublishedCell:
 
     @property
     def title(self) -> str:
-        r"""What the row is called, without citations and LaTeX.
+        r"""The row's title without citations and LaTeX.
 
         >>> {cell.title for cell in published_cells("ablation")} >= {"w/o divergence term D_alpha"}
         True

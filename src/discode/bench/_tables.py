@@ -1,4 +1,4 @@
-"""Tables and plots of runs as the paper lays them out, with its numbers beside ours."""
+"""Tables and plots of runs in the layout of the paper, with its numbers next to ours."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def render_table(
 
     ``measures`` are those of ratings, any of ``RATING_MEASURES``; τ_b and τ_c by default. Each
     metric has a row with our numbers, one with the paper's where it has some, and one with the
-    difference; ``intervals`` adds those of the bootstrap. Tie rates stand beside τ_b where they
+    difference; ``intervals`` adds those of the bootstrap. Tie rates follow τ_b if they
     differ by more than ``TIE_GAP``. The CSV has one line per cell, with everything. LaTeX has the
     best of each column in bold, and marks metrics that are worse by :func:`compare_metrics`.
     """

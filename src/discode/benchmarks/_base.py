@@ -1,4 +1,4 @@
-"""What a benchmark is: pairs to score, what people said about them, and its row in the table."""
+"""A benchmark: pairs to score, people's judgments of them, and its row in the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from discode.errors import InputError
 from discode.options import SIZE, Option, option_text
 
 LIMIT = Option("limit", None, "at most that many of its images, of those present", (SIZE, None))
-"""The option that every benchmark has beside those of its protocol."""
+"""The option that every benchmark has in addition to those of its protocol."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +71,7 @@ class Preferences:
         left, right, chosen, category = zip(*rows, strict=True) if rows else ((), (), (), ())
         if taken := {"mean", "ties", "failed"} & set(category):
             raise InputError(
-                f"a category cannot be called {sorted(taken)[0]!r}: tables have a column of that "
-                "name"
+                f"a category cannot be called {sorted(taken)[0]!r}: tables use that column name"
             )
         first, second, choice = (np.array(column, np.int64) for column in (left, right, chosen))
         return cls(first, second, choice, category)
@@ -92,7 +91,7 @@ class Benchmark:
 
     ``options`` are those it was loaded with, ``image`` (P,) is the number of each pair's image (the
     bootstrap resamples images), ``checksums`` has the SHA-256 of each file that was read,
-    ``notes`` say what was dropped and what is missing, and ``missing`` has the numbers of the
+    ``notes`` describe dropped rows and missing files, and ``missing`` has the numbers of the
     images whose files were not found.
     """
 
@@ -133,7 +132,7 @@ def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
 
     They are chosen among the images that are present; where none is, as for text metrics, among
     all. Which ones is decided by the SHA-256 of their names, so that they are spread over the data
-    and a larger count only adds images: what was read stays of use.
+    and a larger count only adds images, so that earlier readings can be reused.
     """
     first: dict[int, str] = {}
     for number, pair in zip(benchmark.image.tolist(), benchmark.pairs, strict=True):
@@ -179,7 +178,7 @@ class DataFile:
 class BenchmarkRow:
     """Everything about a benchmark: how it is read, and where it comes from.
 
-    Nothing is downloaded: the row says what to fetch, and errors are made of it.
+    Nothing is downloaded: the row describes the sources, and error messages quote it.
 
     ``name`` is what commands call it, ``title`` what tables do.
 
@@ -221,7 +220,7 @@ class BenchmarkRow:
 
     @property
     def fetch(self) -> str:
-        """Where to get it, under which terms, and whom to cite."""
+        """Source, licence and citation."""
         return f"source: {self.source}; licence: {self.licence}; cite: {self.citation}"
 
     def read(self, folder: Path, options: Mapping[str, Any]) -> Benchmark:
@@ -238,8 +237,7 @@ class BenchmarkRow:
     def find_files(self, folder: Path, forms: Sequence[Sequence[str]] = ()) -> dict[str, Path]:
         """Find the files of the first complete form, by name.
 
-        ``forms`` are the row's own if none are given. An error names what is missing, and where to
-        get it.
+        ``forms`` are the row's own by default. The error names the missing files and their source.
         """
         forms = forms or self.forms
         for form in forms:
@@ -306,7 +304,7 @@ class BenchmarkBuilder:
     ) -> Benchmark:
         """Build the benchmark from the added pairs."""
         if not self._known:
-            raise InputError(f"{files[0].name} holds nothing to judge")
+            raise InputError(f"{files[0].name} has no judgments")
         paths = {image: self._find(image) for image in self._shown}
         number = {image: place for place, image in enumerate(paths)}
         missing = frozenset(number[image] for image, path in paths.items() if path is None)

@@ -14,7 +14,7 @@ from discode.errors import DiscodeError, InputError, MissingExtraError
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What was found: ``state`` is ok, missing, damaged, or unknown version."""
+    """The result of a check; ``state`` is ok, missing, damaged, or unknown version."""
 
     benchmark: str
     file: str
@@ -88,8 +88,7 @@ def unknown_versions(benchmark: Benchmark) -> list[str]:
     """Describe each file whose checksum is not the known one."""
     known = BENCHMARKS[benchmark.name].files
     return [
-        f"{name} is not the version that reproduces the published numbers; discode bench check "
-        "says more"
+        f"{name} is not the version that reproduces the published numbers; see discode bench check"
         for name, digest in benchmark.checksums.items()
         if name in known and known[name].sha256 not in ("", digest)
     ]

@@ -49,7 +49,7 @@ COLUMNS = {
     "caption_b": ("caption_b",),
     "category": ("category",),
 }
-"""What a row may have, and the names of its column that are tried in this order."""
+"""The fields of a row, and the names of their columns, tried in this order."""
 _NEEDED = {"rating": ("image", "caption"), "preference": ("image", "caption_a", "caption_b")}
 _SIDES = {"0": 0, "a": 0, "1": 1, "b": 1}
 _Entries = list[Entry]
@@ -94,7 +94,7 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     file = path if path.is_file() else next(iter(ROW.find_files(path).values()))
     table = list(read_rows(file))
     if not table:
-        raise InputError(f"{file.name} holds no rows")
+        raise InputError(f"{file.name} has no rows")
     images = None if options["images"] is None else Path(options["images"])
     builder = BenchmarkBuilder(ROW, file.parent, images)
     named = {name: options[name] for name in COLUMNS if options[name] is not None}

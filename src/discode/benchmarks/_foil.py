@@ -27,7 +27,7 @@ _COCO = "captions_val2014.json"
 
 @dataclass(frozen=True)
 class FoilChoice:
-    """A caption and its foil; ``valid`` says whether most people told them apart."""
+    """A caption and its foil; ``valid`` is whether most people told them apart."""
 
     key: str
     image: str
@@ -43,7 +43,7 @@ def load_foil(folder: Path, options: Mapping[str, Any]) -> Benchmark:
 
     ``references`` is how many of the image's other COCO captions a metric is shown: the paper has
     a column for 1 and one for 4. ``pairs=valid`` keeps what at least two of VALSE's three
-    annotators told apart (943 of 1,000); the original file does not say.
+    annotators told apart (943 of 1,000); the original file has no such votes.
     """
     files = ROW.find_files(folder)
     (path,) = files.values()

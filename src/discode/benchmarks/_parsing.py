@@ -1,4 +1,4 @@
-"""Parse publishers' files: what is missing or broken is named by file, line and field."""
+"""Parse publishers' files; errors name the file, the line and the field."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Entry:
         """Read a field; the error for a missing one lists those that exist."""
         if not isinstance(self.fields, Mapping):
             kind = type(self.fields).__name__
-            raise InputError(f"{self.where} is not an object with fields but {kind}")
+            raise InputError(f"{self.where} must be an object with fields, not {kind}")
         if name not in self.fields:
             known = ", ".join(map(str, self.fields)) or "nothing"
             raise InputError(f"{self.where} has no {name!r}; it has: {known}")
@@ -83,7 +83,7 @@ class Entry:
     def check_new(self, key: Hashable, known: Container[Hashable]) -> None:
         """Raise if a key that must be unique is known already."""
         if key in known:
-            raise InputError(f"{self.where}: {key!r} was there before; it must be unique")
+            raise InputError(f"{self.where}: {key!r} is a duplicate; it must be unique")
 
 
 def read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Entry]:
@@ -96,8 +96,8 @@ def read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Entry]:
         cells = line.rstrip("\r").split("\t")
         if len(cells) != len(fields):
             raise InputError(
-                f"{where} has {len(cells)} fields between tabs, not the {len(fields)} "
-                f"({', '.join(fields)})"
+                f"{where} has {len(cells)} tab-separated fields; expected {len(fields)}: "
+                f"{', '.join(fields)}"
             )
         yield Entry(dict(zip(fields, cells, strict=True)), where)
 

@@ -49,7 +49,7 @@ def load_pascal50s(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     and the mean of five draws. Every draw brings its own pairs and its own 4,000 choices, so
     the accuracy over all choices is the mean of the draws. ``references=given`` takes the JSON's
     five. ``labels=consensus`` is what people chose by the JSON; ``labels=votes`` the majority of
-    the eleven votes in pair_pascal.mat, which says otherwise in a third of HC.
+    the eleven votes in pair_pascal.mat, which differs in a third of HC.
     """
     source = "pascal_50s.json" if options["labels"] == "consensus" else "pair_pascal.mat"
     if options["references"] == "draw":

@@ -1,4 +1,4 @@
-"""What the statistics share: checks of columns and options, labels as numbers, the warning."""
+"""Shared by all statistics: checks of columns and options, numbering of labels, the warning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 
 
 class UndefinedWarning(UserWarning):
-    """A statistic that has no value for these rows; what is returned is NaN."""
+    """A statistic is undefined for these rows; NaN is returned."""
 
 
 def undefined(reason: str) -> float:
@@ -46,7 +46,9 @@ def finite_columns(**named: ArrayLike) -> list[Floats]:
     """Convert columns as :func:`columns` does; refuse rows that are not finite."""
     result = columns(**named)
     if not np.isfinite(result).all():
-        raise InputError(f"{', '.join(named)} must be finite: leave out other rows and count them")
+        raise InputError(
+            f"{', '.join(named)} must be finite; remove other rows and report how many"
+        )
     return result
 
 
@@ -88,6 +90,6 @@ def generator(resamples: int, seed: int, least: int = 1) -> np.random.Generator:
     """Create the random generator; refuse too few resamples and negative seeds."""
     if resamples < least or seed < 0:
         raise InputError(
-            f"resamples={resamples}, seed={seed}: give {least} or more, and a seed from 0"
+            f"resamples={resamples}, seed={seed}: resamples must be {least} or more, seed 0 or more"
         )
     return np.random.default_rng(seed)

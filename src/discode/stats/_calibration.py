@@ -3,7 +3,7 @@
 Of all maps that never fall, isotonic regression is the one with the least squared error. It is a
 staircase, on whose steps scores tie. Its steps' centres joined by straight lines (centred isotonic
 regression, Oron & Flournoy 2017) rise wherever the next step is higher, so that scores tie only
-beyond the first and the last centre, where the data say nothing more.
+beyond the first and the last centre, where there are no data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each image contributes to an agreement: numbers that add up, to choose and to test with.
+"""Each image's additive contribution to an agreement, for choosing and testing.
 
 Kendall's τ compares rows of different images, so it is no mean over images. Its jackknife
 pseudo-values are, to first order: with τ(A) the value on a set A of images,

@@ -36,7 +36,7 @@ def significance_clusters(
     A metric opens a new group when every metric above it is significantly better, as in the
     tables of WMT: ``p_matrix[i][j] < alpha`` where values[i] > values[j], two-sided p-values
     (symmetric). Adjust them first (``holm``) if many are compared. A metric whose value is NaN
-    comes last, in a group of its own.
+    comes last, alone in a group.
 
     >>> p = [[1, 0.2, 0.01], [0.2, 1, 0.02], [0.01, 0.02, 1]]
     >>> significance_clusters(["x", "y", "z"], [0.5, 0.4, 0.3], p)

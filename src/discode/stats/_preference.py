@@ -146,7 +146,9 @@ def accuracies_with_ties(
     scored = [(h[part], m[part]) for part in np.split(rows, edges)]
     distinct = np.array([len(np.unique(metric)) for _, metric in scored])
     if (count := int((distinct * (distinct - 1)).sum()) // 2) > MAX_DIFFERENCES:
-        nothing = undefined(f"{count:,} differences of scores are too many to try: give groups")
+        nothing = undefined(
+            f"{count:,} differences of scores exceed {MAX_DIFFERENCES:,}; give groups"
+        )
         return accuracy, nothing, nothing
     difference, gain = _differences(scored, weights)
     order = np.argsort(difference)

@@ -1,4 +1,4 @@
-"""How certain a number is: intervals, and differences of two metrics, by bootstrap.
+"""Intervals of statistics, and differences of two metrics, by bootstrap.
 
 Captions of one image are not independent observations, so whole images (*clusters*) are
 resampled. Every function takes a ``seed`` and gives the same numbers for it, whatever the number
@@ -102,7 +102,7 @@ def bootstrap(
     commute with any rescaling (accuracy and τ = 2·acc - 1 agree). They need some dozens of
     clusters: with ten images no interval is worth much, and with one or two, or without
     resamples, there is none. A cluster drawn twice is tied with its copy, which shrinks a resampled
-    τ by about 1/n: nothing compared with the interval's width.
+    τ by about 1/n: negligible next to the interval's width.
 
     Resamples where the statistic is undefined are counted in an ``UndefinedWarning``, and the
     interval is that of the others. Efron & Tibshirani (1993), chapters 13 and 8 (clusters).
@@ -139,7 +139,7 @@ def resampled_difference(a: Floats, b: Floats, level: float) -> Comparison:
 
     ``a`` and ``b`` are what ``resample`` returned of two statistics with the same seed. p inverts
     the interval: twice the smaller of (1 + #{d* <= 0}) / (1 + resamples) and the other tail, at
-    most 1. So p < 1 - level and an interval without 0 say the same. Undefined resamples count
+    most 1. So p < 1 - level if and only if the interval excludes 0. Undefined resamples count
     against the difference. Koehn (EMNLP 2004); Berg-Kirkpatrick et al. (EMNLP 2012).
 
     >>> def draws(x): return resample(lambda w: float(np.average(x, weights=w)), range(4), 1000, 0)

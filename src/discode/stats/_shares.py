@@ -1,4 +1,4 @@
-"""How certain a share is."""
+"""The interval of a share."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def is_small(ranked: Sequence[Floats], human: Floats, size: int) -> bool:
 
 
 class SwappedRanks:
-    """The ranks of metrics (n,) beside human ratings, and blocks of ``swaps`` (R, C) of cells."""
+    """The ranks of metrics (n,), human ratings, and blocks of ``swaps`` (R, C) of cells."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from discode.errors import InputError, lookup
 from discode.stats._base import Floats, Ints, columns, counts, undefined
 
 M_RULES = ("people", "scipy")
-"""What m in τ_c counts: the distinct values of y, or of the side with fewer, as scipy does."""
+"""Rules for m in τ_c: the distinct values of y, or of the side with fewer, as in scipy."""
 MATRIX_CLUSTERS = 4096
 """With more clusters than this, their matrix (128 MiB of doubles here) is not worth its memory."""
 MATRIX_LEVELS = 64
@@ -66,7 +66,7 @@ def digit_splits(runs: Ints, levels: Ints, groups: Ints) -> Iterator[DigitSplit]
 def by_levels(x: NDArray[np.generic], y: NDArray[np.generic]) -> tuple[Ints, Ints, bool]:
     """Number the distinct values of both sides from 0; the side with fewer is second.
 
-    The third result says whether that is x.
+    The third result is whether that is x.
     """
     runs, levels = (np.unique(side, return_inverse=True)[1].astype(np.int64) for side in (x, y))
     swapped = bool(runs.max(initial=-1) < levels.max(initial=-1))
@@ -152,9 +152,14 @@ def signs_below(a: SortedRows, b: SortedRows, levels: int, size: int) -> Floats:
 def kendall(x: ArrayLike, y: ArrayLike, *, variant: str = "b", m: int | str | None = None) -> float:
     """Kendall's τ_b or τ_c of a metric's ``x`` and people's ``y`` (n,), in [-1, 1].
 
+    With C concordant and D discordant of P = n(n-1)/2 pairs of rows, and T pairs tied on a side,
+
+        τ_b = (C - D) / sqrt((P - T_x)(P - T_y)),    τ_c = 2 (C - D) / (n² (m - 1) / m).
+
     ``m`` matters to τ_c alone: the number of distinct values of y (None or "people"), of the side
     with fewer ("scipy"), or a number, such as the levels of the scale that people rated on.
-    NaN, with an ``UndefinedWarning``, where a side is constant or a row is not finite.
+    NaN, with an ``UndefinedWarning``, if a side is constant or a row is not finite. O(n log n):
+    Knight (1966); Stuart (1953) for τ_c.
 
     >>> round(kendall([1, 2, 3, 4], [1, 1, 2, 1]), 4)
     0.2357
@@ -164,7 +169,7 @@ def kendall(x: ArrayLike, y: ArrayLike, *, variant: str = "b", m: int | str | No
     plan = KendallPlan(x, y, variant=variant, m="people" if m is None else m)
     tau = plan(np.ones(plan.rows, np.int64))
     if np.isnan(tau):
-        return undefined("rows that are not finite, or a side without two values: no correlation")
+        return undefined("correlation undefined: a row is not finite, or a side is constant")
     return tau
 
 
@@ -241,7 +246,7 @@ class KendallPlan:
     def clustered(self, codes: Ints) -> Callable[[Ints], Floats]:
         """Make the function from multiplicities (R, C) of the clusters to τ (R,).
 
-        ``codes`` (n,) says which of the clusters 0 ... C-1 each row belongs to.
+        ``codes`` (n,) are the numbers 0 ... C-1 of the rows' clusters.
 
         >>> plan = KendallPlan([1, 2, 3, 4], [1, 1, 2, 1], variant="c")
         >>> plan.clustered(np.array([0, 0, 1, 1]))(np.array([[1, 1], [2, 1]])).tolist()
