@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -42,10 +41,6 @@ class StudySetup:
     progress: RunProgress | None = None
     kept: Mapping[str, RunLog] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
-
-    def count_up(self, label: str, total: int) -> Callable[[int], None] | None:
-        """Make a callback that reports progress over ``total`` pairs."""
-        return None if self.progress is None else partial(self.progress, label, total)
 
 
 @dataclass(frozen=True)

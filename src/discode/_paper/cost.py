@@ -113,7 +113,6 @@ def _unseen(images: Sequence[Path], captions: Sequence[str], number: int) -> lis
 
 
 def _time(runs: int, items: int, run: Callable[[], object]) -> tuple[float, ...]:
-    """Measure seconds per item, once per run."""
     seconds = []
     for _ in range(runs):
         start = time.perf_counter()

@@ -32,7 +32,7 @@ class DatasetCounts:
     """Sizes of a benchmark.
 
     ``captions`` that people judged are one per rated pair and two per choice, ``pairs`` are
-    distinct pairs of image and caption, ``references`` distinct ones per image on average.
+    distinct pairs of image and caption.
     ``words`` are means, NaN without text; ``raters`` is None if the data does not identify people.
     """
 
@@ -40,7 +40,6 @@ class DatasetCounts:
     words: float
     pairs: int
     images: int
-    references: float
     reference_words: float
     judgments: int
     raters: int | None
@@ -70,7 +69,6 @@ def count_dataset(benchmark: Benchmark) -> DatasetCounts:
         words=_mean(words[shown].tolist()),
         pairs=len({(str(pair.image), pair.caption) for pair in pairs}),
         images=len(by_image),
-        references=len(references) / max(1, len(by_image)),
         reference_words=_mean(references),
         judgments=len(judged) // draws,
         raters=raters,

@@ -150,7 +150,6 @@ def _shift(
 
 
 def _agreement(logs: Mapping[str, RunLog], methods: Sequence[str], who: str) -> CellTable:
-    """Tabulate each method's agreement with people in each style."""
     first = next(iter(logs.values()))
     measure = main_measure(first.benchmark, first.judgments)
     rows: list[list[TableValue]] = [
@@ -174,7 +173,7 @@ def _agreement(logs: Mapping[str, RunLog], methods: Sequence[str], who: str) -> 
 def _differences(log: RunLog, methods: Sequence[str]) -> dict[str, Interval | None]:
     """Compute each method's gain over ``BASE`` in agreement with people, in percent."""
     return {
-        name: agreement_difference(log, name, BASE, log.protocol).difference
+        name: agreement_difference(log, name, BASE, log.protocol)
         if {name, BASE} <= log.results.keys()
         else None
         for name in methods

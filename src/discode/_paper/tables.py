@@ -288,7 +288,7 @@ class PaperTable:
             for (a, b), model in product(self.contrasts, models):
                 if {(a, model), (b, model)} <= here.keys():
                     (first, row), (second, other) = here[a, model], here[b, model]
-                    apart = agreement_difference(log, first, second, setup.protocol).difference
+                    apart = agreement_difference(log, first, second, setup.protocol)
                     sentences[_sentence(log, model, row, other, apart)] = None
         return list(sentences)
 
@@ -301,7 +301,6 @@ def _source(cell: PublishedCell) -> tuple[str, ...]:
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Group items by key, keeping their order."""
     groups: dict[Any, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)

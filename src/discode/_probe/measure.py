@@ -105,7 +105,6 @@ class ProbePlan:
 
 
 def _content(image: ImageSource) -> str:
-    """Compute an image's digest; "" if unreadable, so that its captions fail."""
     try:
         return image_digest(image)
     except (ImageError, InputError):

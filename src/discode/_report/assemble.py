@@ -286,7 +286,6 @@ def _compare(log: RunLog, resamples: int) -> tuple[MetricComparison | None, str]
 
 
 def _items(run: GatheredRun, apart: Mapping[str, Floats], texts: TextTable) -> dict[str, Any]:
-    """Build the columns of the explorer: pairs, and choices if there are any."""
     log, judged = run.log, run.log.judgments
     columns: dict[str, Any] = {
         "ids": list(log.ids),
@@ -391,7 +390,6 @@ def _by_interest(
 
 
 def _thumbs(run: GatheredRun, paths: Sequence[str]) -> list[int]:
-    """Number the thumbnail of each image of a run; -1 if there is none."""
     place = {path: number for number, path in enumerate(paths)}
     numbers = [-1] * (int(run.log.image.max(initial=-1)) + 1)
     for pair, image in zip(run.pairs, run.log.image.tolist(), strict=False):

@@ -111,7 +111,6 @@ def _made_by(run: RunKey, signature: Signature) -> bool:
 
 
 def _digests(pairs: Sequence[Pair]) -> list[str | None]:
-    """Compute the SHA-256 of each pair's image; None if it cannot be read."""
     known: dict[str, str | None] = {}
     for pair in pairs:
         if str(pair.image) not in known:
@@ -129,7 +128,6 @@ def _readings(
     run: RunKey,
     bare: bool,
 ) -> tuple[Readings, list[int]]:
-    """Read a run key's readings, with the numbers of the pairs they belong to."""
     rows, keys = [], []
     for row, (pair, digest) in enumerate(zip(pairs, digests, strict=True)):
         if digest is not None:

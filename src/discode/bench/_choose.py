@@ -529,7 +529,6 @@ def _one_table(
 
 
 def _gain(choice: DecoderChoice, number: int, protocol: AgreementProtocol) -> Interval:
-    """Compute a decoder's gain over the baseline, in percent, with its interval over images."""
     gain = choice.whole[number] - choice.whole[0]
     interval = bootstrap(
         lambda weights: float(weights @ gain / weights.sum()), np.arange(len(gain)),

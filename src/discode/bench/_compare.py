@@ -16,7 +16,7 @@ from discode.bench._runlog import RunLog
 from discode.benchmarks import Ratings
 from discode.errors import InputError, count_of, lookup
 from discode.stats import (
-    Comparison,
+    Interval,
     UndefinedWarning,
     credit,
     holm,
@@ -100,18 +100,13 @@ def adjust_and_group(
 
 @dataclass(frozen=True)
 class MetricDifference(Difference):
-    """Metric ``a`` against ``b`` by a measure of agreement, in percent.
-
-    ``p`` is the permutation test's, ``p_bootstrap`` that of the paired bootstrap.
-    """
+    """Metric ``a`` against ``b`` by a measure of agreement, in percent; p of a permutation test."""
 
     measure: str
     value_a: float
     value_b: float
-    p_bootstrap: float
 
     def verdict(self) -> str:
-        """Return the conclusion in words, at 5 %."""
         if not np.isnan(self.p):
             return super().verdict()
         values = {self.a: self.value_a, self.b: self.value_b}
@@ -180,12 +175,11 @@ def compare_metrics(
         permuted = _permute(log, names, keep, measure, swap, resamples, seed)
         rows = []
         for a, b in combinations(names, 2):
-            drawn = resampled_difference(draws[a], draws[b], LEVEL)
-            apart, p = drawn.difference.times(100), permuted[a, b]
+            apart = resampled_difference(draws[a], draws[b], LEVEL).difference.times(100)
+            p = permuted[a, b]
             rows.append(
                 MetricDifference(
-                    a, b, apart.value, apart.low, apart.high, p, p, measure, values[a], values[b],
-                    drawn.p,
+                    a, b, apart.value, apart.low, apart.high, p, p, measure, values[a], values[b]
                 )
             )  # fmt: skip
     pairs, groups = adjust_and_group(rows, values)
@@ -193,12 +187,11 @@ def compare_metrics(
     return MetricComparison(pairs, groups, int((~keep).sum()), silent, len(np.unique(images)), ties)
 
 
-def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtocol) -> Comparison:
-    """Compute how much better ``a`` agrees with people than ``b``, in percent, and p.
+def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtocol) -> Interval:
+    """Compute how much better ``a`` agrees with people than ``b``, in percent.
 
-    Interval and p are of the paired bootstrap over images; without resamples they are NaN. The
-    measure is the benchmark's own, on the judgments for which both have a score; m in τ_c is
-    people's for both.
+    The interval is of the paired bootstrap over images, NaN without resamples. The measure is the
+    benchmark's own, on the judgments for which both have a score; m in τ_c is people's for both.
     """
     measure = main_measure(log.benchmark, log.judgments)
     keep = _shared_judgments(log, (a, b))
@@ -207,8 +200,7 @@ def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtoco
         resample(_statistic(log, name, measure, keep), images, protocol.resamples, protocol.seed)
         for name in (a, b)
     )
-    drawn = resampled_difference(ours, theirs, protocol.level)
-    return replace(drawn, difference=drawn.difference.times(100))
+    return resampled_difference(ours, theirs, protocol.level).difference.times(100)
 
 
 def _shared_judgments(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:
@@ -240,7 +232,6 @@ def _permute(
     resamples: int,
     seed: int,
 ) -> dict[tuple[str, str], float]:
-    """Run the permutation test for every two metrics, and collect p."""
     judged, values = log.judgments, [log.results[name].value for name in names]
     images = log.judged_image[keep]
     if isinstance(judged, Ratings):

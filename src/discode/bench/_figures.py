@@ -90,6 +90,5 @@ def _interval(panel: Any, place: int, value: float, low: float, high: float, col
 
 
 def _short(name: str) -> str:
-    """Shorten a name for matplotlib, and escape its formulas."""
     text = name if len(name) <= 30 else f"...{name[-27:]}"
     return text.replace("$", r"\$")

@@ -114,7 +114,6 @@ def _titles(columns: Sequence[ColumnTitle]) -> tuple[list[str], list[str]]:
 
 
 def _spans(columns: Sequence[ColumnTitle], first: Sequence[str]) -> list[tuple[int, int]]:
-    """Find where columns under one shared title begin and end."""
     alone = (isinstance(title, str) or not title[0] for title in columns)
     starts = [n for n, own in enumerate(alone) if own or first[n]]
     return list(zip(starts, [*starts[1:], len(columns)], strict=True))

@@ -105,7 +105,6 @@ def write_page(
 
 
 def _section(study: str, about: str, result: StudyResult) -> str:
-    """Format a result as HTML: the first table open, the others folded."""
     parts = [f'<h2 id="{study}">{study}</h2>', f"<p>{escape(about)}</p>"]
     for number, (name, table) in enumerate(result.tables.items()):
         shown = " open" if number == 0 else ""

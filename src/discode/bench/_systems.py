@@ -317,7 +317,6 @@ def compare_systems(
 
 
 def _read_rows(path: Path, method: str | None, column: str) -> list[SystemRow]:
-    """Read the rows of one method from a file or from the folder of a run."""
     files = [path]
     if path.is_dir():
         check_finished(path)
@@ -385,7 +384,6 @@ def _check_signatures(systems: Mapping[str, Mapping[str, Sequence[SystemRow]]]) 
 
 
 def _choose_key(read: Mapping[str, Sequence[SystemRow]], by: str | None) -> str:
-    """Choose the key to join by: ``by``, or the first that all rows have."""
     lacking = ""
     for key in KEYS if by is None else (by,):
         lacks = (name for name, rows in read.items() if not all(key in row.keys for row in rows))

@@ -267,7 +267,6 @@ def _row(
 
 
 def _every_cell(every: Sequence[TableCell]) -> CellTable:
-    """Tabulate one row per cell, with all its numbers."""
     names = ("metric", "benchmark", "measure", "value", "low", "high", "paper", "difference")
     rows = []
     for cell in every:

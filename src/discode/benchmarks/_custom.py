@@ -124,7 +124,6 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
 
 
 def _layout(where: str, row: Mapping[str, Any], named: Mapping[str, str]) -> _Layout:
-    """Find the columns of a row."""
     found = PairColumns.among(row, where)
     plain = {re.sub(r"[\s-]+", "_", str(name).strip().lower()): name for name in row}
     columns = {

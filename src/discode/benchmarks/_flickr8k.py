@@ -98,7 +98,6 @@ def _read(
     low: float,
     high: float,
 ) -> list[Flickr8kRow]:
-    """Read CLIPScore's JSON, or the publisher's files with captions and references."""
     path, *others = files.values()
     if not others:
         return read_clipscore(path, low, high)

@@ -156,7 +156,6 @@ def _permutation(differences: Iterator[Floats], resamples: int, near: float) -> 
 
 
 def _cells(rows: int, clusters: ArrayLike | None, sources: ArrayLike | None) -> tuple[Ints, int]:
-    """Number the cell of each row, and count the cells."""
     if not rows:
         raise InputError("there are no rows to compare")
     cells = label_codes(np.arange(rows) if clusters is None else clusters, "clusters", rows)

@@ -212,7 +212,6 @@ def _codes(values: NDArray[np.generic]) -> Ints:
 
 
 def _tied(group: Ints, codes: Ints, size: int) -> Floats:
-    """Count the pairs of rows of each group with the same code, (size,)."""
     count = int(codes.max(initial=0)) + 1
     cells, rows = np.unique(group * count + codes, return_counts=True)
     pairs = rows * (rows - 1) / 2
