@@ -229,7 +229,7 @@ def _answers(plan: ProbePlan, readings: Readings, raw: Floats) -> Iterator[Figur
 def _people(plan: ProbePlan, value: Floats) -> Iterator[Figure]:
     """Yield agreement with people, and the distance of scores (P,) from ratings.
 
-    The map is that of isotonic regression on other images.
+    Scores are compared as they are, and mapped by isotonic regression on other images.
     """
     people, image, protocol = plan.chosen.judgments, plan.chosen.image, plan.protocol
     name = main_measure(plan.chosen.name, people)

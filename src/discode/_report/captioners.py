@@ -81,7 +81,7 @@ def write_captioners(
         entry["flags"].append({})
         failed = [(i, row.error or "no score") for i, row in enumerate(own) if row and row.failed]
         entry["errors"].append(rows_by_word(failed))
-    about = {
+    about: dict[str, Any] = {
         "title": title or entry["title"], "notes": [], "images": image_budget > 0,
         "captioners": True,
     }  # fmt: skip

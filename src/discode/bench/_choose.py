@@ -221,8 +221,8 @@ def _comparable(
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
     """Split the methods into comparable ones and those that lose scores the baseline has.
 
-    Of methods that give the same scores the first is taken, and the third result says for which
-    others: on many models no row reaches 1.0, and all rules for the stem are then one.
+    Of methods with the same scores the first is taken; the third result maps the others to it: on
+    many models no row reaches 1.0, and all rules for the stem are then one.
     """
     base = next(iter(values.values()))
     unusable = [spec for spec in values if (np.isnan(values[spec]) & np.isfinite(base)).any()]

@@ -84,7 +84,7 @@ def adjust_and_group(
 ) -> tuple[tuple[D, ...], tuple[tuple[str, ...], ...]]:
     """Adjust p-values by Holm's method, and group what does not differ, best first.
 
-    ``values`` are what the groups are ordered by; what has none is in no group.
+    Groups are ordered by ``values``; names whose value is NaN are in no group.
     """
     adjusted = holm([row.p for row in rows]).tolist()
     pairs = tuple(replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True))

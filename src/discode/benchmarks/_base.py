@@ -131,8 +131,8 @@ def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
     """Keep ``count`` images of a benchmark and their judgments.
 
     They are chosen among the images that are present; where none is, as for text metrics, among
-    all. Which ones is decided by the SHA-256 of their names, so that they are spread over the data
-    and a larger count only adds images, so that earlier readings can be reused.
+    all. Which ones is decided by the SHA-256 of their names, so they are spread over the data,
+    and a larger count only adds images: earlier readings can be reused.
     """
     first: dict[int, str] = {}
     for number, pair in zip(benchmark.image.tolist(), benchmark.pairs, strict=True):

@@ -43,8 +43,8 @@ class MeansPlan:
 def paired_effect(a: ArrayLike, b: ArrayLike) -> tuple[float, float, float]:
     """Compute the size of the difference between ``a`` and ``b`` (n,).
 
-    The shares of rows in which a is above b, and below it; and the mean of a - b divided by its
-    standard deviation (Cohen's d of paired values): 0 where a and b are equal, NaN where they
+    Three numbers: the shares of rows in which a is above b and below it, and the mean of a - b by
+    its standard deviation (Cohen's d of paired values): 0 where a and b are equal, NaN where they
     differ by the same in every row.
 
     >>> paired_effect([0.5, 0.75, 0.25], [0.25, 0.25, 0.25])

@@ -139,7 +139,7 @@ def resampled_difference(a: Floats, b: Floats, level: float) -> Comparison:
 
     ``a`` and ``b`` are what ``resample`` returned of two statistics with the same seed. p inverts
     the interval: twice the smaller of (1 + #{d* <= 0}) / (1 + resamples) and the other tail, at
-    most 1. So p < 1 - level if and only if the interval excludes 0. Undefined resamples count
+    most 1. So p < 1 - level agrees with an interval that excludes 0. Undefined resamples count
     against the difference. Koehn (EMNLP 2004); Berg-Kirkpatrick et al. (EMNLP 2012).
 
     >>> def draws(x): return resample(lambda w: float(np.average(x, weights=w)), range(4), 1000, 0)
