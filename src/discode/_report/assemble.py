@@ -112,11 +112,11 @@ def write_report(
     progress("writing the page")
     title = title or " · ".join(dict.fromkeys(entry["title"] for entry in benchmarks))
     about = {"title": title, "notes": notes, "images": image_budget > 0}
-    write_page(path, about, benchmarks, texts, thumbnails)
+    save_page(path, about, benchmarks, texts, thumbnails)
     return ReportFacts(items, len(thumbnails), with_bars, tuple(notes))
 
 
-def write_page(
+def save_page(
     path: Path,
     about: Mapping[str, Any],
     benchmarks: Sequence[Mapping[str, Any]],

@@ -16,8 +16,8 @@ from discode._report.assemble import (
     grouping_rule,
     list_differences,
     rows_by_word,
+    save_page,
     short_number,
-    write_page,
 )
 from discode._report.thumbnails import make_thumbnails
 from discode.bench._compare import note_few_images
@@ -85,7 +85,7 @@ def write_captioners(
         "title": title or entry["title"], "notes": [], "images": image_budget > 0,
         "captioners": True,
     }  # fmt: skip
-    write_page(path, about, [entry], texts, thumbnails)
+    save_page(path, about, [entry], texts, thumbnails)
     return ReportFacts(len(items), len(thumbnails), 0, tuple(notes))
 
 
