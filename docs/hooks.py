@@ -1,8 +1,8 @@
-"""Pages of the site that are made when it is built: home page, command line, list of modules.
+"""Pages that are generated when the site is built: home page, command line, list of modules.
 
-The home page is README.md, the command line is what typer prints about it, and the list of modules
-has the first line of every docstring. Files beside docs/ that
-its pages link to (training/README.md, CHANGELOG.md, CONTRIBUTING.md) become pages, too.
+The home page is README.md, the command line is typer's documentation of it, and the list of modules
+has the first line of every docstring. training/README.md, CHANGELOG.md and CONTRIBUTING.md also
+become pages.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ PAGES = {  # files of the repository that are not below docs/, and the pages the
 }
 FOLDERS = ("src/discode", "src/mceval", "perf", "training", "docs")
 LINK = re.compile(r"(\]\()([^)\s:#]+)(#[^)\s]*)?\)")
+CODE_LINK = re.compile(r"^\[([\w./]+\.py)\]\(\S+\)$", re.MULTILINE)
 
 
 def relink(text: str, source: str, page: str) -> str:
-    """Return Markdown of the file ``source`` with links that hold on the site's ``page``.
+    """Return Markdown of the file ``source`` with its links adapted to the site's ``page``.
 
     >>> relink("[a](docs/endpoints.md#pace) [b](LICENSE)", "README.md", "index.md")
     '[a](endpoints.md#pace) b'
@@ -43,7 +44,7 @@ def relink(text: str, source: str, page: str) -> str:
         target = normpath(Path(source).parent.joinpath(path).as_posix())
         inside = PAGES.get(target) or target.removeprefix("docs/")
         if target not in PAGES and not target.startswith("docs/"):
-            return "](?)"  # a file that is no page
+            return "](?)"  # not a page of the site
         return f"]({relpath(inside, Path(page).parent.as_posix())}{anchor or ''})"
 
     return re.sub(r"\[([^]]*)\]\(\?\)", r"\1", LINK.sub(link, text))
@@ -63,7 +64,7 @@ def command_line() -> str:
             verb, commands = heading[1] + " ", False
         commands = commands or line == "**Commands**:"
         if commands and (row := re.match(r"\* `([\w-]+)`", line)):
-            name = verb + row[1]  # typer cuts what is said about a command; here is room for it
+            name = verb + row[1]  # typer shortens the description of a command
             line = f"* [`{name}`](#discode-{name.replace(' ', '-')}): {about[name]}"
         lines.append(line)
     return "\n".join(lines) + "\n"
@@ -95,10 +96,10 @@ def modules() -> str:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are made of something else."""
+    """Add the generated pages."""
     for source, page in PAGES.items():
         text = relink((ROOT / source).read_text(encoding="utf-8"), source, page)
-        if page == "index.md":  # a list of pages with nothing but Home in it helps nobody
+        if page == "index.md":  # its list of pages would contain only Home
             text = f"---\nhide: [navigation]\n---\n{text}"
         files.append(File.generated(config, page, content=text))
     for page, text in (("cli.md", command_line()), ("modules.md", modules())):
@@ -106,9 +107,18 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def include_code(text: str) -> str:
+    """Replace every line that is a link to a Python file by the file's code."""
+
+    def code(match: re.Match[str]) -> str:
+        return f"```python\n{(ROOT / match[1]).read_text(encoding='utf-8')}```"
+
+    return CODE_LINK.sub(code, text)
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let links from docs/ to the rest of the repository hold."""
+    """Repair links from docs/ to other files of the repository, and include linked code."""
     source = page.file.src_uri
     if source in {*PAGES.values(), "cli.md", "modules.md"}:
         return markdown
-    return relink(markdown, f"docs/{source}", source)
+    return relink(include_code(markdown), f"docs/{source}", source)

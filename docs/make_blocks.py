@@ -1,6 +1,6 @@
-"""Write the parts of pages that come from the code: the columns of score files, an example.
+"""Write the parts of pages that come from the code: the columns of score files.
 
-``python docs/make_blocks.py`` rewrites them; ``--check`` exits with 1 where one is not current.
+``python docs/make_blocks.py`` rewrites them; ``--check`` exits with 1 if one is stale.
 """
 
 from __future__ import annotations
@@ -13,31 +13,22 @@ from discode.bulk._columns import markdown_table
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def example_plugin() -> str:
-    """Return a fenced block with the code of the example of a plug-in."""
-    code = (ROOT / "examples" / "plugin" / "discode_example.py").read_text(encoding="utf-8")
-    return f"```python\n{code}```"
-
-
-BLOCKS = {
-    "output.md": ("columns", markdown_table),
-    "extending.md": ("example", example_plugin),
-}
-"""Page to the name of its block, and what makes it."""
+BLOCKS = {"output.md": ("columns", markdown_table)}
+"""Page to the name of its block, and the function that makes it."""
 
 
 def current(page: str, name: str, made: str) -> str:
-    """Return a page with its block made anew."""
+    """Return a page with its block replaced."""
     begin, end = f"<!-- {name}: python docs/make_blocks.py -->\n", f"\n<!-- end of {name} -->\n"
     head, found, rest = page.partition(begin)
     _, closed, tail = rest.partition(end)
     if not found or not closed:
-        raise SystemExit(f"a page lacks the markers {begin.strip()} and {end.strip()}")
+        raise SystemExit(f"no markers {begin.strip()} and {end.strip()}")
     return head + begin + made + end + tail
 
 
 def main(arguments: list[str]) -> int:
-    """Rewrite the pages, or say which need it."""
+    """Rewrite the pages, or list the stale ones."""
     stale = 0
     for page, (name, make) in BLOCKS.items():
         path = ROOT / "docs" / page

@@ -1,10 +1,10 @@
 """Make the tables of choosing-a-decoder.md and alpha.md, and alpha.md's plot.
 
-    python docs/make_choice.py DATA [--shift FOLDER]      (after pip install 'discode-eval[dev]')
+    python docs/make_choice.py DATA [--shift FOLDER]      (requires the extra dev)
 
 DATA has ``judges/`` (log-probabilities of large models with people's scores), ``flickr8k/`` as
-published, and ``readings/flickr8k_expert_*.npz`` (those of two small models). FOLDER is what the
-command in alpha.md wrote for the shipped judge; without it the judge's rows stay as they are.
+published, and ``readings/flickr8k_expert_*.npz`` (those of two small models). FOLDER is the output
+of the command in alpha.md for the shipped judge; without it the judge's rows are kept.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ FORMS = {
 
 
 def signed(value: float) -> str:
-    """Return a difference with its sign, without one where it is 0.00."""
+    """Return a difference with its sign, or 0.00."""
     return "0.00" if abs(value) < 0.005 else f"{value:+.2f}"
 
 
 def with_interval(cells: dict[str, float], name: str) -> str:
-    """Return a difference, and its interval where there is one."""
+    """Return a difference, with its interval if it has one."""
     low, high = (cells.get(f"{name} {end}") for end in ("low", "high"))
     value = signed(cells[name])
     return value if low is None or high is None else f"{value} ({signed(low)} to {signed(high)})"
@@ -79,7 +79,7 @@ def row_of(name: str, cells: dict[str, float], ties: dict[str, float]) -> str:
 
 
 def chosen(command: str) -> tuple[str, dict[str, dict[str, float]]]:
-    """Run a command; return what it printed, and its table by file."""
+    """Run a command; return its output, and its table by file."""
     with tempfile.TemporaryDirectory() as out:
         printed = run(f"{command} -o {out}")
         with (Path(out) / "choose.csv").open(encoding="utf-8", newline="") as file:
@@ -91,19 +91,21 @@ def chosen(command: str) -> tuple[str, dict[str, dict[str, float]]]:
 
 
 def learned() -> str:
-    """Return the column of the linear decoder, and the sentences on each file."""
+    """Return the linear decoder's differences to smoothing, and the gains on held-out rows."""
     printed, judges = chosen(f"{COMMAND} --learn")
-    lines = ["| | smoothing | linear |", "| --- " * 3 + "|"]
+    gain = r": .*?(\S+) τ_c on held-out rows \(95 % interval (\S+ to [^,\s]+)"
+    lines = ["| | smoothing | linear | choice, held-out rows |", "| --- " * 4 + "|"]
     for name, title in JUDGES.items():
         cells = judges[name]
-        lines.append(f"| {title} | {cells['smoothing']:.2f} | {signed(cells['linear'])} |")
-    said = [line for line in printed.splitlines() if "on held-out" in line]
-    wrapped = [part for line in said for part in textwrap.wrap(line, 110)]
-    return "\n".join([*lines, "", "```text", *wrapped, "```"]) + "\n"
+        held_out = re.search(re.escape(name) + gain, printed)
+        assert held_out is not None, printed
+        numbers = f"{cells['smoothing']:.2f} | {signed(cells['linear'])}"
+        lines.append(f"| {title} | {numbers} | {held_out[1]} ({held_out[2]}) |")
+    return "\n".join(lines) + "\n"
 
 
 def humps(data: Path, judges: dict[str, dict[str, float]]) -> str:
-    """Return how many rows a second hump leads, and what a prior gains, or cutting the hump off."""
+    """Return the shares of rows led by a second hump, and the gains of a prior and of a cut."""
     lines = [
         "| | led by a second hump | `discode` | hump cut off, no prior |",
         "| --- " * 4 + "|",
@@ -177,7 +179,7 @@ def alpha_table() -> str:
 
 
 def rules_for_one(data: Path) -> str:
-    """Return what each rule for the stem does where 7 to 9 are recoded as "1.0"."""
+    """Return the agreement of each rule for the stem, with 7 to 9 recoded as "1.0"."""
     titles = ("model", 'after "1."', "τ_c: `greedy`", "`graded`", "`joint`",
               "better caption: `greedy`", "`graded`", "`joint`")  # fmt: skip
     lines = [f"| {' | '.join(titles)} |", "| --- " * 8 + "|"]
@@ -216,7 +218,7 @@ def rules_for_one(data: Path) -> str:
 
 
 def blocks_of(data: Path) -> dict[str, str]:
-    """Return what stands between the markers, by name, as far as DATA has it."""
+    """Return the text between the markers, by name."""
     os.chdir(data / "judges")
     judges = chosen(COMMAND)[1]
     printed = chosen(SHOWN)[0]
@@ -241,7 +243,7 @@ def blocks_of(data: Path) -> dict[str, str]:
 
 
 def shipped_judge(folder: Path) -> dict[str, str]:
-    """Return the rows of the shipped judge from what ``discode paper shift`` wrote."""
+    """Return the rows of the shipped judge from the output of ``discode paper shift``."""
     tables = []
     for name in ("shift", "shift-differences"):
         with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
@@ -263,7 +265,7 @@ def shipped_judge(folder: Path) -> dict[str, str]:
 
 
 def renew(page: str, blocks: dict[str, str]) -> str:
-    """Return a page with its blocks made anew; rows of the shipped judge stay without new ones."""
+    """Return a page with new blocks; without new rows of the shipped judge the old ones stay."""
 
     def fill(block: re.Match[str]) -> str:
         name, body = block["name"], block["body"]

@@ -1,4 +1,4 @@
-"""Renew the comparison of three captioners in the tutorial, and its plot.
+"""Update the comparison of three captioners in the tutorial, and its plot.
 
     python docs/make_compare.py FLICKR8K
 
@@ -23,7 +23,7 @@ PAGE = ROOT / "docs/tutorial/comparing.md"
 
 
 def main() -> None:
-    """Score, compare, and put what is printed into the page."""
+    """Score and compare, and write the output into the page."""
     data = Path(sys.argv[1]).resolve()
     names = (data / "Flickr_8k.testImages.txt").read_text().split()[:IMAGES]
     lines = (data / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines()
@@ -36,9 +36,9 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for captioner, said in captioners.items():
+        for captioner, texts in captioners.items():
             pairs = Path(f"{captioner}-pairs.jsonl")
-            rows = [json.dumps({"image": name, "caption": text}) for name, text in said.items()]
+            rows = [json.dumps({"image": name, "caption": text}) for name, text in texts.items()]
             pairs.write_text("\n".join(rows), encoding="utf-8")
             run(f"discode score -i {pairs} --images {data}/images -o {captioner}.jsonl")
         printed = run(COMMAND)

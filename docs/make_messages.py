@@ -1,9 +1,9 @@
-"""Print every message of the package, to be read through as English.
+"""Print every message of the package, for proofreading.
 
     python docs/make_messages.py > build/messages.txt
 
-Messages are the texts of errors that are raised or kept, of logs, and of the command line's help.
-What is filled in stands in braces.
+Messages are the texts of errors, of logs, and of the command line's help. Inserted values are
+shown in braces.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOGS = {"debug", "info", "warning", "error", "exception"}
 
 
 def text_of(node: ast.expr) -> str:
-    """Return a text as it is written, with what is filled in by name.
+    """Return a text as it is written, with the expressions of inserted values in braces.
 
     >>> text_of(ast.parse("f'{path.name}: ' + 'not a ' f'{kind!r}'", mode="eval").body)
     '{path.name}: not a {kind!r}'
@@ -26,7 +26,7 @@ def text_of(node: ast.expr) -> str:
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
         return "".join(map(text_of, node.values))
-    if isinstance(node, ast.FormattedValue):  # unparsed alone, all Pythons write it alike
+    if isinstance(node, ast.FormattedValue):  # unparsed alone, it is the same in all Pythons
         shown = "" if node.conversion == -1 else f"!{chr(node.conversion)}"
         form = f":{text_of(node.format_spec)}" if node.format_spec else ""
         return f"{{{ast.unparse(node.value)}{shown}{form}}}"
@@ -36,7 +36,7 @@ def text_of(node: ast.expr) -> str:
 
 
 def messages_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Return the messages of a module with the lines they stand in."""
+    """Return the messages of a module with their line numbers."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -52,7 +52,7 @@ def messages_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def collect() -> str:
-    """Return the file's text: the messages by module, in the order of the source."""
+    """Return the messages of all modules, in the order of the source."""
     lines = []
     for path in sorted((ROOT / "src").rglob("*.py")):
         messages = [text for _, text in sorted(messages_of(ast.parse(path.read_text("utf-8"))))]

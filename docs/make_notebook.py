@@ -1,6 +1,6 @@
-"""Make notebook.html: run a small notebook, and keep it as a page: python docs/make_notebook.py.
+"""Make notebook.html, a small notebook with its output: python docs/make_notebook.py.
 
-It shows what a notebook shows of scores, and wants one: pip install nbconvert ipykernel.
+Requires nbconvert and ipykernel.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ captions = [
 ]
 scores = judge.score("cat.jpg", captions)
 scores""",
-    "A slice, a mask or a list of rows is shown alike; a failed one says why.",
+    "A slice, a mask or a list of rows is shown in the same way, with the reason for failed rows.",
     """judge.score(["cat.jpg", "lost.jpg"], ["a cat", "a cat"])""",
-    "An index gives a number, and numpy takes all of them.",
+    "An index gives a number, and numpy reads all of them.",
     """import numpy as np
 
 scores[0], np.asarray(scores).round(2)""",
@@ -62,7 +62,7 @@ def main() -> None:
         NotebookClient(notebook, resources={"metadata": {"path": folder}}, timeout=300).execute()
     body, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
     body = re.sub(r"<style.*?</style>|<script.*?</script>", "", body, flags=re.DOTALL)
-    body = re.sub(r' id="cell-id=\w+"', "", body)  # drawn anew each time
+    body = re.sub(r' id="cell-id=\w+"', "", body)  # random
     page = (
         "<!doctype html>\n<html lang=en><meta charset=utf-8>"
         '<meta name=viewport content="width=device-width">'

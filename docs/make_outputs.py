@@ -1,17 +1,17 @@
-"""Run what README.md, integrations.md and the tutorial show, and renew what the pages print.
+"""Run the code of README.md, integrations.md and the tutorial, and update the outputs they show.
 
 ``python docs/make_outputs.py`` rewrites every output that no longer agrees; a test runs the same
-and only compares. The blocks of a page run in order, in a folder with the demo's images. A comment
-on the line before a fenced block says what becomes of it:
+code and only compares. The blocks of a page run in order, in a folder with the demo's images. A
+comment on the line before a fenced block sets how it is handled:
 
 - a ``python`` block runs; after ``<!-- not run: reason -->`` it does not.
-- a ``text`` block after ``<!-- output -->`` is what the block before it prints.
-- a ``console`` block after ``<!-- run -->``: lines that start with ``$ discode`` run, exit code 0;
-  where output is shown, it is what they print. After ``<!-- run: some fail -->`` the exit code is
-  1, and what is shown is the report on standard error.
+- a ``text`` block after ``<!-- output -->`` is the output of the block before it.
+- a ``console`` block after ``<!-- run -->``: lines that start with ``$ discode`` run with exit code
+  0, and any output shown is compared. After ``<!-- run: some fail -->`` the exit code is 1, and the
+  output shown is that on standard error.
 - any block after ``<!-- file: NAME -->`` is saved as NAME.
 
-Of the output, words must agree and numbers be close; ``...`` stands for any rest.
+Words of outputs must be equal and numbers close; ``...`` stands for any rest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FAILING = "run: some fail"
 
 
 class Shown(NamedTuple):
-    """Output that a page shows from ``start`` to ``end``, and what is printed today."""
+    """Output that a page shows from ``start`` to ``end``, and the output printed today."""
 
     text: str
     printed: str
@@ -56,7 +56,7 @@ class Shown(NamedTuple):
 
 
 def replay(page: Path) -> Iterator[Shown]:
-    """Run a page in this folder, and yield what it shows; raise where something fails."""
+    """Run a page in this folder, and yield its outputs; raise if something fails."""
     whole = page.read_text(encoding="utf-8")
     names: dict[str, Any] = {"__name__": "__main__"}
     printed = ""
@@ -69,7 +69,7 @@ def replay(page: Path) -> Iterator[Shown]:
             yield Shown(text, printed, *block.span("text"), where)
         elif kind == "python" and not note.startswith("not run: "):
             if note:
-                raise ValueError(f"{where}: {note!r} is not a note of a Python block")
+                raise ValueError(f"{where}: {note!r} is not allowed before a Python block")
             output = io.StringIO()
             with contextlib.redirect_stdout(output):
                 exec(compile(text, where, "exec"), names)
@@ -85,7 +85,7 @@ def replay(page: Path) -> Iterator[Shown]:
 
 
 def run(command: str, *, failing: bool = False) -> str:
-    """Run ``discode ...`` as this Python's module and return what it printed, or reported."""
+    """Run ``discode ...`` with this Python, and return its output (standard error if failing)."""
     done = subprocess.run(
         [sys.executable, "-m", "discode", *shlex.split(command, comments=True)[1:]],
         capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "100"},
@@ -96,7 +96,7 @@ def run(command: str, *, failing: bool = False) -> str:
 
 
 def agree(shown: str, printed: str) -> bool:
-    """Return whether words are equal and numbers close, up to ``...`` where it is shown.
+    """Return whether words are equal and numbers close, up to any ``...``.
 
     >>> agree("mean 0.50", "mean  0.501"), agree("a", "b"), agree("a\\n...", "a\\nb c")
     (True, False, True)
@@ -109,7 +109,7 @@ def agree(shown: str, printed: str) -> bool:
 
 
 def close(word: str, other: str) -> bool:
-    """Return whether two words are equal but for numbers that are at most 0.011 apart: rounding."""
+    """Return whether two words are equal, except that numbers may differ by rounding (0.011)."""
     number = r"-?\d+\.\d*"
     return re.sub(number, "#", word) == re.sub(number, "#", other) and all(
         abs(float(a) - float(b)) <= 0.011
@@ -118,7 +118,7 @@ def close(word: str, other: str) -> bool:
 
 
 def renewed(shown: str, printed: str) -> str:
-    """Return what a page should show instead: as many lines before ``...`` as it showed.
+    """Return the new output for a page, with as many lines before ``...`` as it has.
 
     >>> renewed("old 1\\n...\\n", "new 1\\nnew 2\\n")
     'new 1\\n...\\n'
@@ -131,14 +131,14 @@ def renewed(shown: str, printed: str) -> str:
 
 
 def copy_images(folder: Path) -> None:
-    """Put the demo's images into a folder, one of them also as photo.jpg."""
+    """Copy the demo's images into a folder, and the cat also as photo.jpg."""
     for image in demo_path().glob("*.jpg"):
         shutil.copy(image, folder)
     shutil.copy(demo_path() / "cat.jpg", folder / "photo.jpg")
 
 
 def main() -> None:
-    """Rewrite what no longer agrees."""
+    """Rewrite the outputs that no longer agree."""
     for page in PAGES:
         with tempfile.TemporaryDirectory() as folder:
             copy_images(Path(folder))

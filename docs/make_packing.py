@@ -1,4 +1,4 @@
-"""Draw images/packing.png from the figures perf/packing.py left: python docs/make_packing.py."""
+"""Draw images/packing.png from the figures of perf/packing.py: python docs/make_packing.py."""
 
 from __future__ import annotations
 

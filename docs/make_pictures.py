@@ -2,8 +2,7 @@
 
     PYTHONPATH=. python docs/make_pictures.py
 
-It wants a Chromium (tests/helpers/chromium.py says which); notebook.html is made first, by
-make_notebook.py.
+Requires Chromium (see tests/helpers/chromium.py) and notebook.html (make_notebook.py).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ DOCS = Path(__file__).parent
 
 
 def keep(picture: Path, name: str) -> None:
-    """Save a picture with 256 colours, which nobody tells apart and is a third as large."""
+    """Save a picture with 256 colours, at a third of the size."""
     with Image.open(picture) as image:
         colours = image.convert("RGB").quantize(
             256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
@@ -41,7 +40,7 @@ def keep(picture: Path, name: str) -> None:
 
 
 def terminal(page: Path) -> str:
-    """Run the command that a page begins with, and return it with its output as HTML in colour."""
+    """Run the first command of a page, and return it with its output as coloured HTML."""
     command = next(re.finditer(r"^\$ ((?:.*\\\n)*.*)$", page.read_text(encoding="utf-8"), re.M))[1]
     done = subprocess.run(
         [sys.executable, "-m", "discode", *shlex.split(command.replace("\\\n", " "))[1:]],
@@ -50,7 +49,7 @@ def terminal(page: Path) -> str:
     )  # fmt: skip
     console = Console(record=True, width=120, file=io.StringIO())
     console.print(f"[bold]$[/] {escape(command)}", highlight=False)
-    # What is dim in a terminal is grey here: half of the colours would be hard to read.
+    # Dim text becomes grey, because half of the colours would be hard to read.
     console.print(Text.from_ansi(done.stdout.replace("\x1b[2m", "\x1b[38;5;242m")), end="")
     frame = "<body style='margin:0'><pre style='display:inline-block;margin:0;padding:16px 22px;"
     frame += "background:{background};color:{foreground};font:15px/1.55 monospace'>{code}</pre>"
@@ -58,7 +57,7 @@ def terminal(page: Path) -> str:
 
 
 def main() -> None:
-    """Run the demo, then look at the service and the notebook as a visitor does."""
+    """Run the demo, and take pictures of the service and the notebook."""
     with tempfile.TemporaryDirectory() as folder:
         shot = Path(folder, "shot.png")
         subprocess.run(

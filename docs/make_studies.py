@@ -1,10 +1,10 @@
-"""Renew the outputs of studies.md and probe.md, and figures: run their commands, embedded judge.
+"""Update the outputs and figures of studies.md and probe.md by running their commands.
 
     python docs/make_studies.py DATA [--page probe.md] [--output FOLDER]
 
 DATA is a folder of benchmarks, as ``discode paper --data`` takes it. FOLDER (build/studies) keeps
-readings and runs: the first time the judge reads every pair, later everything is decoded from what
-is there.
+readings and runs: the first time the embedded judge reads every pair, later stored readings are
+decoded.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FIGURE = re.compile(r"images/study-([\w-]+)\.png")
 
 
 def main() -> None:
-    """Run every command that shows an output, and put what it prints below it."""
+    """Run every command with an output, and replace the output."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", type=Path)
-    parser.add_argument("--page", choices=PAGES, help="this one alone")
+    parser.add_argument("--page", choices=PAGES, help="update only this page")
     parser.add_argument("--output", type=Path, default=Path("build/studies"))
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)

@@ -25,16 +25,10 @@ from discode._scales import TEN
 from discode.bench._agreement import AgreementProtocol
 from discode.bench._choose import ALPHA, BASELINE, candidate_decoders, choose_decoder
 from discode.benchmarks import Preferences, Ratings
+from discode.stats import wilson
 from tests.helpers.simulated_ratings import SimulatedRatings, simulate
 
 TRUTHS = ("nothing", "smoothing", "discode:tau=1,trust=1,prior_variance=1")
-
-
-def wilson(count: int, of: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share."""
-    z, p = 1.96, count / of
-    middle, half = p + z * z / (2 * of), z * np.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
-    return float((middle - half) / (1 + z * z / of)), float((middle + half) / (1 + z * z / of))
 
 
 def preferences(made: SimulatedRatings) -> Preferences:
@@ -91,10 +85,10 @@ def main() -> None:
                 plain += done.nested.difference.low > 0
                 gain += done.nested.difference.value / args.sets
             each = 1000 * (time.process_time() - start) / args.sets
-            low, high = wilson(claims, args.sets)
+            share = wilson(claims, args.sets).times(100)
             print(
-                f"{truth:40} {images:6} {100 * claims / args.sets:9.1f} "
-                f"{100 * low:6.1f}-{100 * high:<6.1f} {100 * plain / args.sets:8.1f} "
+                f"{truth:40} {images:6} {share.value:9.1f} "
+                f"{share.low:6.1f}-{share.high:<6.1f} {100 * plain / args.sets:8.1f} "
                 f"{100 * gain:7.2f} {each:5.0f}",
                 flush=True,
             )

@@ -89,6 +89,14 @@ def test_hints_install_from_the_checkout() -> None:
             assert not re.search(r"pip install[^`\n]*\.\[", text), path
 
 
+def test_the_flag_generated_is_described_alike() -> None:
+    meaning = "the model wrote the rating itself, or words before it"
+    for place in ("docs/output.md", "src/discode/readings/base.py",
+                  "src/discode/serve/page/index.html"):  # fmt: skip
+        text = " ".join((ROOT / place).read_text(encoding="utf-8").split())
+        assert meaning in text.replace("The model", "the model"), place
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_options_that_are_named_exist(page: Path) -> None:
     if page.name == "CHANGELOG.md":

@@ -48,6 +48,8 @@ def test_a_scale_of_ones_own() -> None:
         Scale("mood", ("bad", "good"), (0.0,), "bad", "good", 0.5)
     with pytest.raises(InputError, match="mood"):
         Scale("mood", ("bad", "good"), (0.0, np.inf), "bad", "good", 0.5)
+    with pytest.raises(InputError, match="mood"):
+        Scale("mood", ("bad", "good"), (0.0, "1"), "bad", "good", 0.5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="different answers"):
         Scale("mood", ("bad", "bad"), (0.0, 1.0), "bad", "bad", 0.5)
 

@@ -1,4 +1,4 @@
-"""One of each: a decoder, a backend, a benchmark and a metric that discode takes in by name."""
+"""A decoder, a backend, a benchmark and a metric that discode finds by name."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class Sharpen(DistributionDecoder):
     name = "sharpen"
 
     def prepare(self, seen, readings):
-        """Return what turns log L of a block, (K, n), into log p (K, n), up to a constant."""
+        """Return a function from log L of a block, (K, n), to log p (K, n), up to a constant."""
         return lambda rows, logp, raw: self.power * logp
 
 
 @dataclass
 class Blind(Backend):
-    """A judge that counts words and never opens the image: what any other must beat."""
+    """A baseline judge that counts words and never opens the image."""
 
     model: str = ""
     best: int = option(10, "number of words that it rates highest", SIZE)
 
     def __post_init__(self):
-        # Whatever changes the numbers; the version of this package is added to it.
+        # Everything that changes the numbers; the version of this package is added.
         self.identity = Identity("blind", revision=f"best={self.best}")
 
     def read(self, pairs, prompt, scale, *, hidden=False):
-        """Yield the numbers of some pairs and their readings; here all of them at once."""
+        """Yield the indices of pairs with their readings; here all of them at once."""
         words = np.array([len(pair.caption.split()) for pair in pairs])
         values = np.arange(len(scale.answers))
         rating = np.minimum(words / self.best, 1) * values[-1]
@@ -62,11 +62,11 @@ def load_stars(folder, options):
 STARS = BenchmarkRow(
     name="stars",
     title="Stars",
-    about="ratings of our own, 1 to 5",
+    about="ratings from 1 to 5",
     load=load_stars,
-    source="our cupboard",
+    source="https://example.org/stars",
     licence="CC0",
-    citation="nobody yet",
+    citation="none",
     forms=(("stars.csv",),),
     options=(Option("least", 1, "the fewest stars that count", (SIZE,)),),
 )

@@ -38,7 +38,8 @@ class ImageFinder:
     def advice(self) -> str:
         """Return why most image ids of a table lead to no file, and what to do."""
         if self._annotations is None:
-            return f"match no single file in {self._folder}; give --annotations FILE"
+            todo = "give --annotations FILE (in Python annotations=FILE)"
+            return f"match no single file in {self._folder}; {todo}"
         return f"are not in {self._annotations}; give the annotations of these images"
 
     def find(self, image: Any, where: str, by_id: bool) -> tuple[str, str]:

@@ -399,7 +399,8 @@ class Judge:
             frame: A row per pair. New are the columns of ``Scores.to_pandas``: score, raw, ...
             columns: Where things are: ``image="image"``, ``caption="caption"``,
                 ``references=None`` (a column of lists), ``images=None`` (the folder in which names
-                and COCO's numbers are found), ``prefix=""`` for the new columns.
+                and COCO's numbers are found, the files of numbers being the column file),
+                ``annotations=None`` (COCO's), ``prefix=""`` for the new columns.
         """
         return RowScorer(self, **columns).frame(frame)
 

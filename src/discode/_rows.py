@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from discode._columns import PairColumns, is_missing
+from discode._columns import PairColumns, image_name, is_missing
 from discode._pairs import Pair, PairParser, pair_from
 from discode._scores import SENTENCE_COLUMNS, Metric, Scores
 from discode.errors import InputError, lookup, require
@@ -29,9 +29,14 @@ def score_columns(
     references: Sequence[Any] | None = None,
     folder: str | os.PathLike[str] | None = None,
     *,
+    annotations: str | os.PathLike[str] | None = None,
     numbered: bool = False,
+    partial: bool = False,
 ) -> Scores:
     """Score N rows, given as columns; a row that is no pair is NaN, with the reason.
+
+    It is an error if most images are ids that lead to no single file, unless the rows are
+    ``partial``: a few of a table.
 
     Args:
         metric: A judge, or another metric.
@@ -40,7 +45,9 @@ def score_columns(
         captions: Texts.
         references: A list of texts per row, or one text.
         folder: Where images are found.
+        annotations: COCO's annotations, which give image ids their files.
         numbered: Whether texts in ``images`` may be COCO's numbers, too; numbers always are.
+        partial: Whether they are some rows of a table.
     """
     if isinstance(captions, str) or isinstance(images, str | bytes):
         raise InputError(
@@ -51,7 +58,7 @@ def score_columns(
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{count} {name}" for name, count in lengths.items())
         raise InputError(f"columns must be equally long, not {counts}")
-    parser = PairParser(folder)
+    parser = PairParser(folder, annotations)
     pairs: list[Pair] = []
     places: list[int] = []
     errors: dict[int, str] = {}
@@ -61,6 +68,8 @@ def score_columns(
             places.append(number)
         except InputError as error:
             errors[number] = str(error)
+    if not partial:
+        parser.check_ids("images")
     scores = metric.score_pairs(pairs)
     return scores.spread(places, len(captions), errors) if errors else scores
 
@@ -91,6 +100,7 @@ class RowOptions(TypedDict, total=False):
     caption: str
     references: str | None
     images: str | os.PathLike[str] | None
+    annotations: str | os.PathLike[str] | None
     prefix: str
 
 
@@ -103,7 +113,9 @@ class RowScorer:
         image: The column of images, as :func:`score_columns` takes them.
         caption: The column of captions.
         references: The column of references; None to use none.
-        images: The folder in which images are found by name, or by COCO's number.
+        images: The folder in which images are found by name, or by COCO's number; the new column
+            ``file`` has those that the table names otherwise.
+        annotations: COCO's annotations, which give image ids their files.
         prefix: What the names of new columns begin with.
     """
 
@@ -112,6 +124,7 @@ class RowScorer:
     caption: str = "caption"
     references: str | None = None
     images: str | os.PathLike[str] | None = None
+    annotations: str | os.PathLike[str] | None = None
     prefix: str = ""
 
     def __post_init__(self) -> None:
@@ -124,19 +137,20 @@ class RowScorer:
         self._check(rows, MAP_COLUMNS)
         text = rows[self.caption]
         single = isinstance(text, str) or not hasattr(text, "__len__")
-        scores = self._score(
-            {name: [rows[name]] if single else rows[name] for name in self._names()}
-        )
+        table = {name: [rows[name]] if single else rows[name] for name in self._names()}
+        scores = self._score(table, partial=True)
         # No column may be empty in one batch and full of text in the next: Arrow has one type each.
-        columns = (
+        values: tuple[Sequence[Any], ...] = (
             scores.value.tolist(),
             [math.nan] * len(scores) if scores.raw is None else scores.raw.tolist(),
             [scores.errors.get(row, "") for row in range(len(scores))],
             [str(scores.signature)] * len(scores),
         )
+        columns = dict(zip(MAP_COLUMNS, values, strict=True))
+        if self.images is not None:
+            columns["file"] = [file or "" for file in self._files(scores, table)]
         return {
-            self.prefix + name: column[0] if single else column
-            for name, column in zip(MAP_COLUMNS, columns, strict=True)
+            self.prefix + name: column[0] if single else column for name, column in columns.items()
         }
 
     def frame(self, frame: Any) -> Any:
@@ -144,18 +158,26 @@ class RowScorer:
         if not isinstance(frame, require("pandas", "pandas").DataFrame):
             raise InputError(f"frame is a pandas.DataFrame, not {type(frame).__name__}")
         self._check(frame, FRAME_COLUMNS)
-        scores = self._score({name: frame[name].tolist() for name in self._names()})
+        table = {name: frame[name].tolist() for name in self._names()}
+        scores = self._score(table)
         columns = scores.to_pandas().drop(columns=["image", "caption"], errors="ignore")
+        if self.images is not None:
+            columns.insert(0, "file", self._files(scores, table))
         return frame.assign(**{self.prefix + name: columns[name].array for name in columns})
 
     def _names(self) -> list[str]:
         return [name for name in (self.image, self.caption, self.references) if name is not None]
 
-    def _score(self, columns: Mapping[str, Sequence[Any]]) -> Scores:
+    def _files(self, scores: Scores, table: Mapping[str, Sequence[Any]]) -> list[str | None]:
+        columns = PairColumns.among(["image"])
+        return scores.files([image_name({"image": one}, columns) for one in table[self.image]])
+
+    def _score(self, columns: Mapping[str, Sequence[Any]], partial: bool = False) -> Scores:
         references = None if self.references is None else columns[self.references]
         return score_columns(
             self.metric, columns[self.image], columns[self.caption], references, self.images,
-            numbered=PairColumns.among([self.image]).numbered,
+            annotations=self.annotations, numbered=PairColumns.among([self.image]).numbered,
+            partial=partial,
         )  # fmt: skip
 
     def _check(self, table: Any, new: Any) -> None:
@@ -165,7 +187,7 @@ class RowScorer:
             lookup({str(known): known for known in have}, name, "column")
             if have.count(name) > 1:
                 raise InputError(f"there are {have.count(name)} columns {name!r}; give each a name")
-        for name in new:
+        for name in new if self.images is None else ("file", *new):
             if self.prefix + name in have:
                 raise InputError(
                     f"there is a column {self.prefix + name!r} already; drop it, or give another "

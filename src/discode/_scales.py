@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,8 @@ class Scale:
             raise InputError(f"scale {self.name!r} needs a value for each answer and each stem")
         if not 2 <= len(set(self.answers)) == len(self.answers) <= MAX_ANSWERS:
             raise InputError(f"scale {self.name!r} needs 2 to {MAX_ANSWERS} different answers")
-        if not np.isfinite([*self.values, *self.stem_values, self.step, self.unit]).all():
+        numbers = (*self.values, *self.stem_values, self.step, self.unit)
+        if not all(isinstance(number, Real) and np.isfinite(number) for number in numbers):
             raise InputError(f"scale {self.name!r} has a value that is not a finite number")
         lowest, highest = min(self.values), max(self.values)
         last = lowest if len(self.stems) > 1 else highest

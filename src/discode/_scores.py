@@ -391,6 +391,13 @@ class Scores:
                 flags[row].append(name)
         return columns | {"flags": flags, "error": [self.errors.get(i) for i in range(len(self))]}
 
+    def files(self, names: Sequence[str | None]) -> list[str | None]:
+        """Return the image files that were opened; None where ``names`` (N,) name them already."""
+        return [
+            file if file and not file.endswith(name or "") else None
+            for file, name in zip(self.images or [""] * len(self), names, strict=True)
+        ]
+
     def rows(self, ids: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """Yield one JSON-ready dictionary per row: an id, and :meth:`columns`."""
         columns = {"id": list(map(str, range(len(self)))) if ids is None else ids, **self.columns()}

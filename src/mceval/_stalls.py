@@ -69,13 +69,10 @@ def find_doubts(session: Session) -> list[Stall]:
     checks, doubts = checks_of(session), []
     gold = session.scalar(select(func.count()).where(Image.state == "gold")) or 0
     if (gold or checks.gold_rate) and gold < checks.gold_after:
-        what = (
-            f"gold questions check nobody: there are {gold}, and a person is judged by "
-            f"{checks.gold_after} or more"
-        )
+        what = f"too few gold questions ({gold}; at least {checks.gold_after} check a person)"
         cure = (
-            "add some with discode mceval images --gold TABLE; until then, only too quick "
-            "answers show who is careless"
+            "add some with discode mceval images --gold TABLE; until then, only quick answers "
+            "reveal careless people"
         )
         doubts.append(Stall(what, cure))
     for row in side_rows(session)[:-1]:

@@ -222,9 +222,13 @@ def test_the_command_from_judgments_to_scores(tmp_path: Path) -> None:
     assert "preset=" in scored.stdout
     done = run("choose", "--ratings", ".", *options, cwd=tmp_path)
     assert "20 images, 20 choices" in done.stdout, done.stderr
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "mine.csv").rename(tmp_path / "elsewhere/mine.csv")
+    lost = ("choose", "--ratings", "elsewhere/mine.csv", "--model", "embedded", *options)
+    refused(run(*lost, cwd=tmp_path), "custom:images=DIR")
     refused(run("choose"), "--ratings FILE")
     refused(run("choose", "--ratings", "none.csv", cwd=tmp_path), "none.csv")
-    refused(run("choose", "--ratings", "mine.csv", "-b", "foil", cwd=tmp_path), "--ratings")
+    refused(run(*lost, "-b", "foil", cwd=tmp_path), "--ratings")
 
 
 @pytest.mark.data

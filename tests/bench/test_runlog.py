@@ -70,7 +70,7 @@ def test_an_option_that_is_newer_than_a_log_has_its_default(runs: dict[str, RunL
         (lambda d: d["image"].pop(), "images for"),
         (lambda d: d["judgments"]["pair"].pop(), "damaged: ValueError"),
         (lambda d: d["judgments"]["pair"].__setitem__(0, 9999), "not there"),
-        (lambda d: d["results"]["cider"]["measures"].pop("tau_c"), "cider lacks tau_c"),
+        (lambda d: d["results"]["cider"]["measures"].pop("tau_c"), "cider has no tau_c"),
     ],
 )
 def test_a_damaged_log(change: Any, message: str, runs: dict[str, RunLog], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from discode._files import read_rows
 from discode._judge import load
-from discode.explain._effects import NOT_READ
+from discode.explain._effects import NO_SINGLE_WORD, NOT_READ
 from discode.images import demo_path
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.chat_servers import serving
@@ -36,6 +36,13 @@ def test_wrong_words_are_in_brackets() -> None:
     assert signature.short in done.stderr
     assert str(signature) not in done.stderr
     assert str(signature) in call("explain", CAT, *CAPTIONS, "--signature").stderr
+
+
+def test_a_caption_that_is_wrong_as_a_whole() -> None:
+    done = call("explain", CAT, "a skateboarder jumps", CAPTIONS[1], "--model", "embedded")
+    assert [line for line in done.stderr.splitlines() if NO_SINGLE_WORD in line] == [
+        f"0: {NO_SINGLE_WORD}"
+    ]
 
 
 def test_json_has_everything(tmp_path: Path) -> None:

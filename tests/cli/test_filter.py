@@ -38,7 +38,14 @@ def test_refusals(table: Path, tmp_path: Path) -> None:
     again = ("filter", tmp_path / "run", "-o")
     refused(call(*again, out, "--min-score", "nan"), "nan")
     refused(call(*again, tmp_path / "run", "--min-score", 0.5), "not empty")
+    other = ("score", "-i", table, "-o", tmp_path / "run/", "--min-score", 0.5)
+    refused(call(*other), "min_score", "discode filter")
+    done = call(*again, out, "--min-score", 9)
+    assert done.returncode == 0, done
+    assert str(out) not in done.stderr  # nothing is there
     table.write_text(table.read_text() + f"{CAT},a bird\n")
     refused(call(*again, out, "--min-score", 0.5), "changed")
+    table.rename(tmp_path / "elsewhere.csv")
+    refused(call(*again, out, "--min-score", 0.5), "no such file", "begun")
     next((tmp_path / "run/_done").iterdir()).unlink()
     refused(call(*again, out, "--min-score", 0.5), "not finished")

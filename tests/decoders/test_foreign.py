@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 import discode
-from discode.decoders import Decoded, get_decoder
+from discode.decoders import Decoded, DistributionDecoder, get_decoder
+from discode.decoders._base import Alternatives
 from discode.errors import InputError
 from discode.readings import Readings
 from tests.helpers.fake_model import random_logp
@@ -53,11 +55,53 @@ def stop(score: Any) -> Any:
         with_score(stop),
         Foreign(lambda decoded: decoded.score),
         Foreign(lambda decoded: replace(decoded, distribution=decoded.raw)),
+        Foreign(lambda decoded: replace(decoded, answers=None)),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_result_is_refused_by_name(decoder: Foreign) -> None:
     with pytest.raises(InputError, match=r"foreign|Foreign|test_foreign"):
         discode.decode(LOGP, decoder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared(DistributionDecoder):
+    """A distribution decoder whose solver is ``solver(call number, log-probabilities)``."""
+
+    solver: Any = None
+    name = "prepared"
+
+    def prepare(self, seen: Alternatives, readings: Readings) -> Any:
+        calls = itertools.count()
+        solver = self.solver
+        return solver and (lambda rows, logp, raw: solver(next(calls), logp))
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        None,
+        lambda call, logp: None,
+        lambda call, logp: logp * np.nan,
+        lambda call, logp: logp + np.inf,
+        lambda call, logp: logp[:-1],
+        lambda call, logp: np.exp(logp),
+        lambda call, logp: None if call else logp,  # asked again, with the runner-up as the answer
+    ],
+)
+def test_a_wrong_solver_is_refused_by_name(solver: Any) -> None:
+    near_tie = np.log([0.3, 0.02, 0.01, 0.01, 0.01, 0.01, 0.04, 0.3, 0.25, 0.05])
+    with pytest.raises(InputError, match=rf"prepared.* of {__name__}"):
+        discode.decode(near_tie, Prepared(solver=solver))
+
+
+@pytest.mark.parametrize("name", ["raw", "smoothing", "distribution", "other", "plain"])
+def test_other_infinite_numbers_are_missing(name: str) -> None:
+    wide = name in ("distribution", "plain")
+    wrong: dict[str, Any] = {name: np.full((3, 10) if wide else 3, np.inf)}
+    infinite = Foreign(lambda decoded: replace(decoded, **wrong))
+    scores = discode.decode(LOGP, infinite)
+    assert np.isnan(getattr(scores, name)).all()
+    assert np.isfinite(scores.value).all()
 
 
 def test_an_infinite_score_is_a_failed_row() -> None:

@@ -15,7 +15,7 @@ from discode.backends._embedded import SHA256
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.explain import KINDS, MAX_SPANS, Span
-from discode.explain._effects import NOT_READ, WORD_EFFECTS
+from discode.explain._effects import NO_SINGLE_WORD, NOT_READ, WORD_EFFECTS
 from discode.images import demo_path
 from discode.readings import Readings
 from discode.readings._store import ReadingStore
@@ -47,6 +47,20 @@ def test_effects_are_differences_of_scores() -> None:
     assert explained.worst is explained.spans[-1]
     assert str(explained) == "a cat on a red [snowboard -0.40]"
     assert explained.signature["explain"]
+
+
+def test_no_single_word_is_to_blame_where_all_of_a_caption_is_wrong() -> None:
+    for scale, words, wanted in (
+        ("unit", "a red cat " * 8, True),
+        ("ten", "a red cat " * 8, True),
+        ("unit", "a red cat " * 6 + "on a snowboard", False),  # which is marked
+        ("unit", "a red cat", False),  # the score is high
+        ("unit", "a red cat " * 8 + "a cat " * MAX_SPANS, False),  # not all were looked at
+    ):
+        (explained,) = oracle(scale).explain(CAT, words, threshold=0.8)
+        assert explained.wrong_throughout == wanted, (scale, words)
+        assert (NO_SINGLE_WORD in explained._repr_html_()) == wanted
+        assert explained.to_dict()["wrong_throughout"] == wanted
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -67,6 +68,36 @@ def test_columns_may_have_other_names(judge: discode.Judge, image: Path) -> None
         with pytest.raises(InputError, match=place):
             judge.score_frame(wrong, image=image_column, caption="text")
     assert asked == []
+
+
+def test_image_ids_have_their_files_beside_them(judge: discode.Judge, tmp_path: Path) -> None:
+    for name in ("000000000104.png", "x_105.png", "106.png", "hash107.png"):
+        (tmp_path / name).write_bytes(png())
+    frame = pandas.DataFrame({"image_id": [104, 105, 106, 107], "caption": ["a cat"] * 4})
+    found = judge.score_frame(frame, image="image_id", images=tmp_path)
+    names = [None if pandas.isna(file) else Path(file).name for file in found["file"]]
+    assert names == ["000000000104.png", "x_105.png", "106.png", None]
+    assert found["score"].isna().tolist() == [False, False, False, True]
+    assert "107" in found["error"].iloc[3]
+    with pytest.raises(InputError, match="'file'"):
+        judge.score_frame(found[["image_id", "caption", "file"]], image="image_id", images=tmp_path)
+
+    unknown = frame.assign(image_id=[104, 1, 2, 3])
+    with pytest.raises(InputError, match=r"3 of 4.*annotations"):
+        judge.score_frame(unknown, image="image_id", images=tmp_path)
+    # A batch of a table may hold all of its unknown ids.
+    batch = {name: unknown[name].tolist()[1:] for name in unknown}
+    mapped = judge.map_fn(image="image_id", images=tmp_path)(batch)
+    assert mapped["file"] == ["", "", ""]
+    assert np.isnan(mapped["score"]).all()
+
+    listed = [{"id": number, "file_name": "hash107.png"} for number in (1, 2, 3, 104)]
+    (tmp_path / "instances.json").write_text(json.dumps({"images": listed}))
+    found = judge.score_frame(
+        unknown, image="image_id", images=tmp_path, annotations=tmp_path / "instances.json"
+    )
+    assert found["score"].notna().all()
+    assert {Path(file).name for file in found["file"]} == {"hash107.png"}
 
 
 def test_frames_without_rows_and_with_wrong_ones_only(judge: discode.Judge) -> None:

@@ -29,7 +29,6 @@ def test_ratings_by_hand() -> None:
     assert (counts.captions, counts.pairs, counts.images, counts.judgments) == (3, 3, 2, 4)
     assert counts.words == pytest.approx((4 + 1 + 2) / 3)  # the full stop is a word
     assert counts.reference_words == pytest.approx((2 + 3 + 4) / 3)  # each once per image
-    assert counts.references == pytest.approx(1.5)
     assert counts.raters == 2
     assert counts.categories == ()
 

@@ -85,7 +85,7 @@ def test_shift(ratings: Path, tmp_path: Path) -> None:
     options = f"styles=noisy+sketch,rendered={tmp_path / 'drawn'}"
     data = ("--data", ratings, "-b", "custom", "--limit", 3)
     shown = study(f"shift:{options}", *data, "-o", tmp_path, code=1)  # as above
-    assert "3 images, drawn anew" in shown
+    assert "3 images, redrawn" in shown
     written(tmp_path, "shift", 200)
     assert len(list((tmp_path / "drawn" / "sketch-0").glob("*.png"))) == 3
     rows = {row["domain"]: row for row in read_csv(tmp_path / "shift.csv")}

@@ -49,6 +49,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = [f"{n},{name} caption {n},{(n * len(name)) % 7}" for n in range(9)]
         path.write_text("\n".join(["id,caption,score", *rows, "9,a failed one,"]))
     write_captioners(folder / "captioners.html", join_systems(files), resamples=100)
+    write_captioners(folder / "one.html", join_systems({"long": files["long"]}), resamples=100)
     return folder
 
 
@@ -323,6 +324,16 @@ def test_captioners_have_means_and_rows_of_their_own(browser: Any, pages: Path) 
     assert "no score" in page.locator("#item .beside .chosen .bad").inner_text()
     assert "NaN" not in page.locator("main").inner_html()
     report.close()
+
+
+def test_one_captioner_is_in_no_group(browser: Any, pages: Path) -> None:
+    for name, groups in ("captioners.html", True), ("one.html", False):
+        report = Report(browser, pages / name, viewport=SCREEN)
+        page = report.page
+        assert ("Group" in page.locator(".agreement thead").inner_text()) == groups
+        assert ("group" in page.locator("#agreement-hint").inner_text()) == groups
+        assert "long" in page.locator("#tables tbody th").all_inner_texts()
+        report.close()
 
 
 def test_captioners_are_side_by_side_and_sorted_by_difference(browser: Any, pages: Path) -> None:

@@ -71,23 +71,3 @@ def test_drawings_stand_on_white_with_their_names(
     assert image.size == (256, 256)
     assert image.getpixel((128, 128)) == (255, 0, 0)
     assert image.getpixel((128, 5)) == (255, 255, 255)  # what is wide is not stretched
-
-    root, sentences = tmp_path / "package", tmp_path / "sentences.json"
-    stamps = root / "usr" / "share" / "tuxpaint" / "stamps"
-    (stamps / "symbols").mkdir(parents=True)
-    for name in ("dog.png", "cat.svg", "long.png", "symbols/a.png"):
-        Image.new("RGBA", (8, 8)).save(stamps / name, "PNG")
-    rows = [
-        {"image": name, "caption": text}
-        for name, text in (
-            ("dog.png", "A dog."),
-            ("cat.svg", "A cat."),
-            ("long.png", "word " * 30),
-            ("symbols/a.png", "The letter a."),
-            ("lost.png", "Lost."),
-        )
-    ]
-    sentences.write_text(json.dumps(rows))
-    command(monkeypatch, gather.main, "stamps", root, tmp_path / "stamps", sentences)
-    (line,) = (tmp_path / "stamps" / "captions.jsonl").read_text().splitlines()
-    assert json.loads(line)["captions"] == ["A dog."]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
-import random
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 
-from discode._paper.styles import render
 from discode.backends._embedded.tokenizer import Bpe
 from tests.helpers.training_stand_ins import command
 from training import (
@@ -23,24 +18,19 @@ from training import (
     evaluate,
     export,
     images,
-    labels,
     mix,
     packing,
-    people,
     plots,
     quantise,
     sources,
     statements,
     stretch,
-    teachers,
     train,
     unpack,
     writer,
 )
 from training.batches import Captions, Sampler, special_tokens
-from training.labels import SAME_WORDS, Labels, soft
-from training.sources import MOST
-from training.wrong_words import splice
+from training.labels import Labels, soft
 
 pytestmark = [
     pytest.mark.slow,
@@ -66,32 +56,6 @@ def test_packed_equals_one_caption_at_a_time(build: Path) -> None:
             assert (alone.digits[0, 0] - says.digits[i, j]).abs().max() < 1e-4
 
 
-def test_the_stems_do_not_see_each_other(training_data: Path) -> None:
-    special = special_tokens("cpu")
-    tokens, steps, roles = packing.segment(
-        torch.tensor([[[5, 6, 0]]]), torch.tensor([[2]]), special
-    )
-    assert tokens[0, 0].tolist() == [5, 6, special.end, *special.stems, 0]
-    assert steps[0, 0].tolist()[:5] == [0, 1, 2, 3, 3]
-    assert roles[0, 0].tolist()[:5] == [0, 0, 0, 1, 2]
-
-
-def test_captions_stand_without_gaps_and_what_finds_no_room_is_said(training_data: Path) -> None:
-    special = special_tokens("cpu")
-    end, zero, one = special.end, *special.stems
-    ids, lengths = torch.tensor([[[5, 6, 0], [7, 8, 9]]]), torch.tensor([[2, 3]])
-    written = torch.tensor([[4, 0, 0]]), torch.tensor([1])
-    layout = packing.lay_out(packing.Packed(ids, lengths, written, room=16), special)
-    first, second = [5, 6, end, zero, one], [7, 8, 9, end, zero, one]
-    assert layout.tokens[0].tolist() == [special.start, 4, end, *first, *second, 0, 0]
-    assert layout.roles[0].tolist() == [0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 1, 2, -1, -1]
-    assert layout.ends.tolist() == [[5, 11]]
-    assert layout.kept.tolist() == [[1, 1]]
-    short = packing.lay_out(packing.Packed(ids, lengths, written, room=13), special)
-    assert short.kept.tolist() == [[1, 0]]
-    assert short.tokens[0].tolist() == layout.tokens[0].tolist()[:13]
-
-
 def test_resamples_hold_whole_images() -> None:
     image = np.array([3, 1, 3, 2, 1, 3])
     for rows in agreement.resampled(image):
@@ -99,10 +63,6 @@ def test_resamples_hold_whole_images() -> None:
         counts = {i: int((drawn == i).sum()) for i in (1, 2, 3)}
         assert counts[1] % 2 == counts[3] % 3 == 0
         assert counts[1] // 2 + counts[2] + counts[3] // 3 == 3
-
-
-def test_halves_of_two_captions() -> None:
-    assert splice("a b c d", "e f g h") == "a b g h"
 
 
 def test_vocabulary_is_closed_and_spells_everything(training_data: Path) -> None:
@@ -136,14 +96,6 @@ def test_one_step_of_a_run(training_data: Path, monkeypatch: pytest.MonkeyPatch)
     saved = torch.load(common.BUILD / "deep.pt", weights_only=True)
     assert saved["layers"] == 3
     assert all(torch.isfinite(value).all() for value in saved["weights"].values())
-
-
-def test_figures_and_weights_are_there(build: Path) -> None:
-    figures = json.loads((common.BUILD / "pupil.json").read_text())
-    assert figures.keys() == {"flickr8k", "photographs"}
-    assert {"tau_c", "nearest", "random", "after: score"} <= figures["flickr8k"].keys()
-    saved = torch.load(common.BUILD / "pupil.pt", weights_only=True)
-    assert saved["layers"] == 3
 
 
 def test_a_run_may_start_from_a_finished_file_and_from_a_mean(
@@ -212,15 +164,6 @@ def sampler_of(**batch: float) -> Sampler:
     return Sampler(config, Labels(config["labels"], "cpu"))
 
 
-def test_without_decoded_images_training_says_what_to_run(
-    training_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(common.BUILD, tmp_path / "build", ignore=shutil.ignore_patterns("*.npy"))
-    monkeypatch.setattr(common, "BUILD", tmp_path / "build")
-    with pytest.raises(SystemExit, match=r"training\.images"):
-        images.Photos([], "cpu").wait(patience=0)
-
-
 def test_a_batch_is_a_function_of_its_number(training_data: Path) -> None:
     sampler = sampler_of()
     one, other, again = sampler.draw(5), sampler.draw(6), sampler.draw(5)
@@ -234,63 +177,6 @@ def test_a_batch_is_a_function_of_its_number(training_data: Path) -> None:
     assert not torch.equal(one.packed.ids, other.packed.ids)
 
 
-def test_sources_have_their_shares_and_no_caption_stands_twice(training_data: Path) -> None:
-    sampler = sampler_of()
-    source = torch.tensor(common.load_json("images.json")["train_source"])
-    for number in range(20):
-        batch = sampler.draw(number)
-        assert source[batch.images].tolist() == [0, 0, 1]
-        for image, row in zip(batch.images, batch.true, strict=True):
-            slots = row[: sampler.config["batch"]["own"]]
-            own = [c for c in slots.tolist() if sampler.labels.owner[c] == image]
-            assert len(set(own)) == len(own) == min(3, int(sampler.labels.count[image]))
-
-
-def test_words_around_a_caption_keep_its_target(training_data: Path) -> None:
-    plain, loud = sampler_of(extra=0.0).draw(3), sampler_of(extra=1.0).draw(3)
-    assert torch.equal(plain.target, loud.target)
-    assert (loud.packed.lengths[:, :-1] > plain.packed.lengths[:, :-1]).all()
-    assert torch.equal(loud.true, plain.true)  # the meaning wanted is the plain caption's
-
-
-def test_own_captions_are_good_and_few_references_leave_doubt(training_data: Path) -> None:
-    labels = Labels(common.config()["labels"], "cpu")
-    assert ((labels.own >= 8) & (labels.own <= 9.5)).all()
-    few = torch.nonzero(labels.count < labels.settings["own_references"])[:, 0]
-    assert labels.count[few].tolist() == [1, 2, 1]
-    assert (labels.spread(few) == labels.settings["spread_few"]).all()
-    own = labels.of(few, labels.first[few][:, None])
-    assert torch.equal(own[:, 0], labels.own[labels.first[few]])
-    assert soft(own, labels.spread(few))[..., 10].max() < 0.5  # not all of them are perfect
-
-
-def test_people_set_the_scale(training_data: Path) -> None:
-    scale = common.load_json("people.json")["scale"]
-    assert len(scale) == MOST + 1
-    assert scale != people.PLAIN
-    names = common.load_json("images.json")["dev"]
-    rated = people.rated(names)
-    assert len(rated) == 12
-    assert {row[2] for row in rated} == {0, 2, 4, 6, 8, 10}
-    scaling = {row[0] for row in people.calibrating(names)}
-    asked = common.load_json("questions.json")
-    choosing = {
-        i for i, kind in zip(asked["image"], asked["kind"], strict=True) if kind == "graded"
-    }
-    assert choosing
-    assert scaling
-    assert not choosing & scaling
-
-
-def test_a_fit_finds_the_weights_and_does_not_blow_up() -> None:
-    rng = np.random.default_rng(0)
-    known = np.column_stack([np.ones(4000), rng.random((4000, 2))])
-    weights = people.fit(known, known @ [1.0, 2.0, 3.0])
-    assert weights == pytest.approx([1, 2, 3], abs=0.05)
-    same = people.fit(np.column_stack([known, known[:, 2]]), known @ [1.0, 2.0, 3.0])
-    assert same[2:] == pytest.approx([1.5, 1.5], abs=0.05)
-
-
 def test_nearest_are_of_other_images_whatever_the_block(training_data: Path) -> None:
     labels = Labels(common.config()["labels"], "cpu")
     images_ = torch.arange(labels.images)
@@ -301,21 +187,6 @@ def test_nearest_are_of_other_images_whatever_the_block(training_data: Path) -> 
     assert (near.diff(dim=1) < 1e-5).all()
 
 
-def test_alike_are_of_other_images_and_not_the_same(training_data: Path) -> None:
-    labels = Labels(common.config()["labels"], "cpu")
-    alike = labels.alike(3, block=4)
-    rows = torch.arange(len(labels.owner))
-    likeness = (labels.words[rows][:, None] * labels.words[alike]).sum(-1)
-    others = labels.owner[alike] != labels.owner[rows][:, None]
-    fits = others & (likeness <= SAME_WORDS)
-    assert fits[:, 0].any()
-    table = (labels.words @ labels.words.T).masked_fill(labels.owner[:, None] == labels.owner, -1)
-    table[table > SAME_WORDS] = -1
-    best = table.amax(1)
-    assert torch.allclose(likeness[:, 0][fits[:, 0]], best[fits[:, 0]], atol=1e-5)
-    assert (best[~fits[:, 0]] == -1).all()  # a caption that all others are too near to has none
-
-
 def test_soft_targets() -> None:
     target = soft(torch.tensor([[0.0, 9.8]]), torch.tensor([0.8]))
     assert target.sum(-1).flatten().tolist() == pytest.approx([1, 1])
@@ -324,142 +195,11 @@ def test_soft_targets() -> None:
     assert wide.max() < soft(torch.tensor([[5.0]]), torch.tensor([0.8])).max()
 
 
-def test_the_schedule_ends_where_it_should(monkeypatch: pytest.MonkeyPatch) -> None:
-    by_steps = train.Schedule(10, 99, warmup=1)
-    assert [by_steps.done(step) for step in (0, 5, 10)] == [0, 0.5, 1]
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    by_time = train.Schedule(None, 2, warmup=4)
-    assert by_time.done(0) == 0
-    now[0] += 500  # the first steps compile: not counted
-    assert by_time.done(train.UNTIMED) == 0
-    now[0] += 60
-    assert by_time.done(9) == pytest.approx(0.5)
-    assert train.Schedule(None, 2, 4, elapsed=by_time.elapsed).done(9) == pytest.approx(0.5)
-    rates = [by_time.rate(step, done) for step, done in ((0, 0.0), (3, 0.0), (50, 0.5), (99, 1.0))]
-    assert rates == pytest.approx([0.25, 1.0, 0.51, 0.02])
-
-
 def test_held_out_styles_are_never_trained() -> None:
     for run in common.settings()["runs"]:
         augment = common.config(run)["augment"]
         assert augment["styles"].keys() <= {"sketch", "quickdraw", "clipart"}
         assert augment["rough"] + sum(augment["styles"].values()) < 1
-
-
-def test_images_arrive_in_parcels_and_styles_have_their_shares(training_data: Path) -> None:
-    photos = images.Photos(["sketch"], "cpu")
-    photos.wait()
-    while photos.share["sketch"] == 0:
-        photos.arrive()
-    assert photos.pixels.shape == (12, 256, 256, 3)
-    about = common.load_json("images.json")
-    for name in images.parcels():
-        numbers, files = images.parcel(name)
-        for number, file in zip(numbers, files, strict=True):
-            decoded = np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
-            assert np.array_equal(photos.pixels[number].numpy(), decoded), about["train"][number]
-    numbers, files = images.parcel(images.parcels()[0])
-    rows = photos.row["sketch"]
-    assert torch.nonzero(rows >= 0)[:, 0].tolist() == sorted(numbers.tolist())
-    with Image.open(io.BytesIO(files[0])) as first:
-        wanted = np.asarray(render(first, "sketch", seed=int(numbers[0])))
-    assert np.array_equal(photos.styled["sketch"][rows[numbers[0]]].numpy(), wanted)
-    chosen = torch.from_numpy(numbers).long().repeat(200)
-    shares = {"styles": {"sketch": 0.3}, "rough": 0.25, "rendered": 1.0}
-    pixels, rough = train.restyle(photos, chosen, shares, 0)
-    drawn = (pixels == photos.styled["sketch"][rows[chosen]]).flatten(1).all(1)
-    assert 0.2 < drawn.float().mean() < 0.4
-    assert torch.equal(pixels[~drawn], photos.pixels[chosen][~drawn])
-    assert 0.15 < len(rough) / len(chosen) < 0.35
-    assert not drawn[rough].any()
-
-
-def test_rough_images_stay_images_and_no_row_leaks_into_another() -> None:
-    x = torch.rand(40, 3, 64, 64, generator=torch.Generator().manual_seed(0))
-    other = x.clone()
-    other[1:] = 0.5
-    rough, again = (images.roughen(each, torch.Generator().manual_seed(1)) for each in (x, other))
-    assert rough.shape == x.shape
-    assert ((rough >= 0) & (rough <= 1)).all()
-    assert torch.equal(rough[0], again[0])
-    assert (rough - x).abs().flatten(1).amax(1).min() > 0
-
-
-def test_one_hump_has_the_mean_and_one_top() -> None:
-    said = torch.softmax(3 * torch.randn(500, 11, generator=torch.Generator().manual_seed(0)), -1)
-    bell = train.one_hump(said)
-    values = torch.arange(11.0)
-    assert torch.allclose(bell.sum(-1), torch.ones(500))
-    assert torch.allclose((bell * values).sum(-1), (said * values).sum(-1), atol=0.2)
-    before = values[1:] <= bell.argmax(-1, keepdim=True)
-    assert torch.where(before, bell.diff(dim=-1) >= 0, bell.diff(dim=-1) <= 0).all()
-
-
-def test_a_spoiled_caption_knows_what_it_was(training_data: Path) -> None:
-    sampler = sampler_of()
-    batch = sampler.draw(3)
-    assert batch.spoiled.any()
-    for image, whole, spoiled in batch.spoiled.nonzero().tolist():
-        assert batch.true[image, whole] >= 0
-        alike = int(batch.true[image, spoiled])
-        if alike >= 0:
-            assert sampler.labels.owner[alike] != batch.images[image]
-            continue
-        wanted = (batch.target[image] * torch.arange(11)).sum(-1)
-        assert wanted[whole] > wanted[spoiled]
-
-
-def test_boxes_answers_and_verbs_tell_what_is_true() -> None:
-    boxes = statements.Boxes.__new__(statements.Boxes)
-    boxes.count, boxes.largest = (
-        {"a.png": {"dog": 1, "cup": 3}},
-        {"a.png": {"dog": 0.4, "cup": 0.1}},
-    )
-    boxes.things = ["bed", "bird", "boat", "bus", "cake", "car", "cup", "dog", "kite", "pizza"]
-    boxes.beside = {"dog": {"car": 3.0, "bed": 1.0}, "cup": {"bed": 2.0}}
-    rng = random.Random(0)
-    for _ in range(30):
-        for text, rating in statements.of_boxes("a.png", ["a bus"], boxes, rng):
-            words = set(text.split())
-            assert "bus" not in words  # a caption says it, boxes do not
-            negative, named = "no" in words, words & {"dog", "dogs", "cup", "cups"}
-            if not named:
-                assert rating == (statements.TRUE_LOW if negative else statements.ABSENT)
-            elif negative:
-                assert rating == statements.ABSENT
-            elif words & {"two", "four", "five"} or {"three", "dogs"} <= words:
-                assert rating <= statements.WRONG_COUNT[0]
-    row = {"items": [{"type": "color", "answer": "red", "statement": "The dog is red."}]}
-    answers = {"color": ["blue", "red", "green", "white"]}
-    told = dict(statements.of_answers(row, ["a white dog"], answers, rng))
-    wrong = {text: rating for text, rating in told.items() if "red" not in text}
-    assert told["the dog is red"] == statements.STATED
-    assert wrong.keys() <= {"the dog is blue", "the dog is green"}
-    assert set(wrong.values()) == {statements.SWAPPED["color"]}
-    verbs = {"people_doing": {"run": 1, "hold": 2}, "nobody": ["ski"]}
-    doing = dict(statements.of_verbs(verbs, rng))
-    (yes,) = (rating for text, rating in doing.items() if "running" in text)
-    (no,) = (rating for text, rating in doing.items() if "skiing" in text)
-    assert yes > 7 > 2 > no
-
-
-def test_a_shorter_caption_is_a_little_worse() -> None:
-    caption = "two brown dogs playing in the snow near a fence"
-    for seed in range(20):
-        text, points = statements.shortened(caption, random.Random(seed)) or ("", 0.0)
-        assert len(text.split()) < len(caption.split())
-        assert set(text.split()) <= set(caption.split())
-        assert 0.5 < points < 2.5
-    assert statements.shortened("a dog", random.Random(0)) is None
-    assert statements.specificity(caption) > statements.specificity("a dog")
-
-
-def test_a_broader_word_says_less() -> None:
-    caption = "a dog and a cat on a red couch"
-    found = {statements.broader(caption, random.Random(seed)) for seed in range(20)}
-    assert found == {"an animal and a cat on a red couch", "a dog and an animal on a red couch"}
-    assert statements.broader("a red couch", random.Random(0)) is None
 
 
 def test_charts_are_drawn_with_right_and_wrong_captions(
@@ -477,18 +217,6 @@ def test_charts_are_drawn_with_right_and_wrong_captions(
         assert len(colours) > 2  # more than axes on paper
         assert not set(item.captions) & set(item.wrong)
         assert {dict(made)[text] for text in item.wrong} == {statements.WRONG}
-
-
-def test_captions_that_only_sound_alike_are_not_held_against_each_other(
-    training_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    about = common.load_json("images.json")
-    monkeypatch.setattr(labels, "UNALIKE", (about["sources"][1],))
-    made = Labels(common.config()["labels"], "cpu")
-    source = torch.tensor(about["train_source"])
-    assert (source[made.owner[made.hard[source == 1][:, :5].long()]] == 0).all()
-    near = source[made.owner[made.near[source[made.owner] == 1][:, :5]]]
-    assert (near == 0).all()
 
 
 def test_what_a_model_writes_costs_what_the_captioning_loss_says(
@@ -518,74 +246,6 @@ def test_what_a_model_writes_costs_what_the_captioning_loss_says(
     bpe = Bpe(**common.load_json("tokenizer.json"))
     ids = torch.tensor([bpe.encode(" red dog")])
     assert writer.spelt(ids, torch.tensor([ids.shape[1]]), bpe.tokens) == ["red dog"]
-
-
-def test_teachers_are_weighed_and_machines_pay_for_what_is_not_there(build: Path) -> None:
-    config = common.config("pupil")
-    world = train.World(config, "cpu")
-    world.photos.wait()
-    sampler = Sampler(config, world.labels, world.lists)
-    before = sampler.pool.rating.clone()
-    teachers.learn_from(sampler, ["former"], world)
-    pool, lists = sampler.pool, sampler.lists
-    assert pool.captions.shape[1] == before.shape[1] + config["pool"]["machine"]
-    assert not torch.equal(pool.rating[:, : before.shape[1]], before)
-    assert ((pool.rating >= 0) & (pool.rating <= 9.5)).all()
-    written = pool.captions[:, -config["pool"]["machine"] :] - lists.machine
-    assert (written >= 0).all()
-    owners = lists.machine_owner[written]
-    assert (owners == torch.arange(len(owners))[:, None]).all()
-    assert lists.machine_penalty[0] == 2.0  # "two cars", of which no box knows
-    count = len(common.config()["write"]["temperatures"])
-    assert len(lists.machine_owner) == 1 + 12 * count  # another LVLM's, and some of each image
-    limit = float(config["labels"]["other_high"]) - config["write"]["weak"]
-    assert (pool.rating[:, -config["pool"]["machine"] :] <= limit + 1e-4).all()
-    batch, machine = sampler.draw(0), config["batch"]["machine"]
-    first = sum(config["batch"][kind] for kind in ("own", "near", "hard"))
-    beaten = batch.spoiled[:, :, first : first + machine]
-    assert beaten.any()
-    image, above, _ = beaten.nonzero(as_tuple=True)
-    assert (world.labels.owner[batch.true[image, above]] == batch.images[image]).all()
-
-
-def test_what_is_in_an_image_is_told_from_its_tokens(build: Path) -> None:
-    labels = Labels(common.config()["labels"], "cpu")
-    boxes = statements.Boxes()
-    seen = train.Seen(labels, boxes)
-    names = common.load_json("images.json")["train"]
-    texts = common.load_json("captions.json")["train"]
-    words = data.TfIdf(texts)
-    for image, name in enumerate(names):
-        own = " ".join(texts[labels.first[image] : labels.first[image + 1]])
-        things = [thing in boxes.count.get(name, ()) for thing in boxes.things]
-        told = [word in words.stems(own) for word in words.words]
-        assert seen.there[image].tolist() == things + told
-        assert bool(seen.known[image, 0]) == (name in boxes.count)
-        assert bool(seen.known[image, -1]) == (labels.count[image] >= train.TELLING)
-    images, width = torch.tensor([0, 1]), seen.there.shape[1]
-    head = torch.nn.Linear(4, width)
-    torch.nn.init.zeros_(head.weight)
-    head.bias.data.fill_(-np.log(3))  # three tokens of a third each: the odds are even
-    loss = seen.loss(head, torch.randn(2, 3, 4), images)
-    known, there = seen.known[images], seen.there[images]
-    assert float(loss) == pytest.approx(np.log(2) * int(known.sum()) / int((known & there).sum()))
-
-
-def test_teachers_are_asked_once_when_the_photographs_have_come(
-    build: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[list[str], bool]] = []
-
-    def learn(_: object, names: list[str], world: train.World) -> None:
-        asked.append((names, bool(world.photos.ready.all())))
-
-    monkeypatch.setattr(train, "learn_from", learn)
-    settings = common.settings()
-    settings["runs"]["late"] = settings["runs"]["pupil"]
-    monkeypatch.setattr(common, "settings", lambda: settings)
-    world = train.World(common.config("late"), "cpu")
-    train.train(world, "late", train.prepare(world, "late", styles=True), steps=1)
-    assert asked == [(["former"], True)]
 
 
 @pytest.mark.full

@@ -147,11 +147,16 @@ def choose(
             sets = read_judged(
                 judges, benchmarks, hidden=adam, progress=output.labelled_progress(bar)
             )
-        result = choose_and_show(
-            sets, partial(candidate_decoders, hidden=adam), AgreementProtocol(resamples=resamples),
-            folds=folds, calibrated=calibrate, learn=learn,
-        )  # fmt: skip
-        _show(result, out, form, [line for each in benchmarks.values() for line in each.notes])
+        notes = [line for each in benchmarks.values() for line in each.notes]
+        try:
+            result = choose_and_show(
+                sets, partial(candidate_decoders, hidden=adam),
+                AgreementProtocol(resamples=resamples),
+                folds=folds, calibrated=calibrate, learn=learn,
+            )  # fmt: skip
+        except InputError as error:  # the notes may have the cause: images that are missing
+            raise InputError("; ".join([str(error), *notes])) from error
+        _show(result, out, form, notes)
         return
     if any((data, benchmark, log, limit, adam, model, options, store)):
         raise InputError(

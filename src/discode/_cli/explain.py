@@ -41,7 +41,7 @@ from discode.bulk._inputs import is_score_file
 from discode.bulk._judging import EXAMPLES
 from discode.errors import InputError, count_of
 from discode.explain import MAX_SPANS, THRESHOLD, Explanation, Span
-from discode.explain._effects import NOT_READ, pairs_to_explain
+from discode.explain._effects import NO_SINGLE_WORD, NOT_READ, pairs_to_explain
 from discode.images import open_image
 from discode.metrics._scorefile import read_scores
 
@@ -144,7 +144,8 @@ def explain(
             row = {"id": pair.id, "image": name, **each.to_dict()}
             output.echo(json.dumps(row, ensure_ascii=False))
         else:
-            _print_caption(each, f"{name or 'image'}, id {pair.id}" if source else "")
+            row_id = "" if pair.id == name else f", id {pair.id}"  # images may be the ids
+            _print_caption(each, f"{name or 'image'}{row_id}" if source else "")
         if each.cut:
             unread = sum(span.error == NOT_READ for span in each.spans)
             line = f"the judge reads only part of this caption; {unread} of {seen} words not read"
@@ -152,6 +153,8 @@ def explain(
         if each.left_out:
             line = f"the first {seen} of {seen + each.left_out} words looked at"
             output.note(f"{pair.id}: {line}", "yellow")
+        if each.wrong_throughout and not as_json:
+            output.note(f"{pair.id}: {NO_SINGLE_WORD}", "yellow")
         if not seen and not each.error:
             output.note(f"{pair.id}: no word says anything about an image", "yellow")
     looked_at = f"{count_of(tried, 'word')} looked at, a reading each"

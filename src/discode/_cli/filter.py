@@ -25,4 +25,5 @@ def filter_scores(
         raise InputError(f"--output {typed} is not empty; give a new folder")
     output.make_folder(out)
     passed, rows = filter_run(folder, min_score, out)
-    output.note(f"{passed:,} of {rows:,} rows reach {min_score:g}; samples written to {out}")
+    written = f"samples written to {out}" if passed else "nothing was written"
+    output.note(f"{passed:,} of {rows:,} rows reach {min_score:g}; {written}")

@@ -1,10 +1,9 @@
-"""What a study is: a row with a name, what it needs, and the function that makes its tables."""
+"""A study: its name, its requirements, and the function that makes its tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,11 @@ from discode.options import Option
 
 @dataclass(frozen=True)
 class StudySetup:
-    """What a study works on; ``judges`` are not opened yet.
+    """The input of a study; ``judges`` are not opened yet.
 
-    Benchmarks have the text they were asked for with ("foil:references=4") as names. ``logs`` are
-    runs to be shown; of ``kept``, runs of earlier studies, what they have of the same pairs and
-    judges is reused. ``metrics`` are metrics beside a study's, label to name.
+    Benchmarks are named by their specs ("foil:references=4"). ``logs`` are runs to show; ``kept``
+    are runs of earlier studies, whose results of the same pairs and judges are reused. ``metrics``
+    are metrics in addition to a study's, label to name.
     """
 
     benchmarks: Mapping[str, Benchmark] = field(default_factory=dict)
@@ -43,17 +42,13 @@ class StudySetup:
     kept: Mapping[str, RunLog] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
 
-    def count_up(self, label: str, total: int) -> Callable[[int], None] | None:
-        """Return a function that reports how many more of ``total`` pairs are done."""
-        return None if self.progress is None else partial(self.progress, label, total)
-
 
 @dataclass(frozen=True)
 class Study:
     """A study, as ``discode paper NAME:KEY=VALUE`` runs it.
 
-    ``paper`` are the labels of the paper's tables and figures that it is about; ``benchmarks`` are
-    those it is run on without ``-b``, where they are there, () if it needs none.
+    ``paper`` are the labels of the tables and figures of the paper that it reproduces;
+    ``benchmarks`` are its defaults without ``-b``, if their data is there, () if it needs none.
     """
 
     name: str
@@ -67,13 +62,13 @@ class Study:
 def run_each(
     setup: StudySetup, make: Callable[[StudySetup, str, Benchmark], StudyResult]
 ) -> StudyResult:
-    """Return what ``make`` finds for every judge on every benchmark as one result.
+    """Run ``make`` for every judge on every benchmark, and merge the results.
 
-    It is called with the setup of these alone, the benchmark's name and the benchmark. Names of
-    tables and figures are numbered from the second result with tables.
+    ``make`` gets a setup with this judge and this benchmark alone, the benchmark's name and the
+    benchmark. From the second result on, names of tables and figures are numbered.
     """
     if not setup.benchmarks:
-        raise InputError("this study needs --data: a run has no captions, images or readings")
+        raise InputError("this study requires --data: runs have no captions, images or readings")
     tables: dict[str, CellTable] = {}
     figures: dict[str, Callable[[Path], None]] = {}
     logs: dict[str, RunLog] = {}
@@ -92,18 +87,18 @@ def run_each(
         number += bool(part.tables)
     problems = list(dict.fromkeys(problems))
     if not tables:
-        raise InputError(next(iter(problems), "there is nothing to compare"))
+        raise InputError(next(iter(problems), "nothing to compare"))
     return StudyResult(tables, figures, logs, findings, problems)
 
 
 def run_methods(
     setup: StudySetup, methods: Sequence[str], scales: Sequence[str | None] = (None,)
 ) -> StudyResult:
-    """Score every benchmark with every judge and method, without tables; nothing is asked twice.
+    """Score every benchmark with every judge and method, without tables; no pair is read twice.
 
-    What the setup's runs have of the same pairs and judge is reused; its ``logs`` come after the
-    new ones. Metrics that ask no judge are run once, with the first. ``scales`` are those to ask
-    the judges on; None is a judge's own.
+    Results of the same pairs and judge in the setup's runs are reused; its ``logs`` follow the new
+    ones. Metrics without a judge are run once, with the first judge. ``scales`` are the judges'
+    rating scales; None is a judge's own.
     """
     logs: dict[str, RunLog] = {}
     errors: dict[tuple[str, str], DiscodeError] = {}  # by run and label
@@ -143,7 +138,7 @@ def run_methods(
 def _concluded(
     logs: Mapping[str, RunLog], gaps: Mapping[tuple[bool, str, str], Sequence[str]]
 ) -> StudyResult:
-    """Return runs with a line for each gap in them, or raise if there are none."""
+    """Collect runs and a line for each gap in them; raise an error if there are no runs."""
     lines: tuple[list[str], list[str]] = ([], [])
     for (lack, where, reason), labels in gaps.items():
         several = sorted({*labels})
@@ -152,7 +147,7 @@ def _concluded(
     failed, lacking = lines
     if not logs:
         if not gaps:
-            raise InputError("there is nothing to score; give --data FOLDER or --log RUN.json")
+            raise InputError("nothing to score; give --data FOLDER or --log RUN.json")
         kind = BackendError if failed else InputError
         raise kind(f"nothing could be scored: {'; '.join([*failed, *lacking])}")
     missing = tuple(dict.fromkeys(lacking))
@@ -160,14 +155,14 @@ def _concluded(
 
 
 def is_lack(error: DiscodeError) -> bool:
-    """Return whether something is missing, rather than that something failed."""
+    """Whether something is missing, as opposed to having failed."""
     return isinstance(error, InputError | MissingExtraError)
 
 
 def _score(
     setup: StudySetup, benchmark: Benchmark, factory: MetricFactory, metrics: Mapping[str, str]
 ) -> tuple[RunLog, dict[str, DiscodeError]]:
-    """Return the log of the metrics that have scores, and why each of the others has none."""
+    """Score a benchmark; metrics without any score go to the errors, with the reason."""
     log, problems = run_metrics(
         benchmark, metrics, factory, setup.protocol,
         earlier=_earlier(setup, benchmark, factory), progress=setup.progress,
@@ -188,7 +183,7 @@ def _score(
 
 
 def _opened(factory: MetricFactory) -> Judge | None:
-    """Return a judge; None if it cannot be opened, with an error for each of its metrics."""
+    """Open a judge; None on failure, which each of its metrics then reports."""
     try:
         return factory.judge
     except DiscodeError:
@@ -196,7 +191,7 @@ def _opened(factory: MetricFactory) -> Judge | None:
 
 
 def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) -> RunLog:
-    """Return what the logs have of these pairs by this judge, and by metrics that ask none."""
+    """Collect results of the same pairs from the logs: those of this judge, or of no judge."""
     begun, judge = RunLog.begin(benchmark, setup.protocol, {}), _opened(factory)
     results: dict[str, MetricResult] = {}
     for log in (*setup.logs.values(), *setup.kept.values()):

@@ -1,4 +1,4 @@
-"""The paper's "Computational overhead for scoring": the time of a decoder beside that of the model.
+"""The paper's "Computational overhead for scoring": decoding time relative to the model's.
 
 All rows are timed in one run on one machine: the backbone reads one pair at a time, and a decoder
 scores one reading at a time. In the batch columns captions are packed and readings are decoded
@@ -55,7 +55,7 @@ class Cost:
 
 
 def show_seconds(seconds: Sequence[float]) -> str:
-    """Return the mean of some runs and their standard deviation, as the paper prints them.
+    """Format the mean and the standard deviation of several runs as the paper does.
 
     >>> show_seconds([0.0217, 0.0239]), show_seconds([0.2, 0.282]), show_seconds([1.0])
     ('2.28e-02 ± 1.6e-03', '0.241 ± 0.058', '1.000')
@@ -73,9 +73,9 @@ def measure(
 ) -> tuple[list[Cost], list[Cost]]:
     """Time the backbone and every decoder of the table: one pair at a time, and in a batch.
 
-    Images are JPEGs: a model may remember what it has seen, so every run has its own.
-    A model that gives no hidden states has no row for Adam; ``captions`` are those per image of the
-    batch, ``runs`` is how often to time.
+    ``images`` must be JPEGs: models may cache images, so every run gets unique copies. Models
+    without hidden states have no row for Adam. ``captions`` is the number per image in the batch,
+    ``runs`` the number of timings.
     """
     texts = [f"{CAPTION} {i}" for i in range(captions)]
     hidden = "hidden" in backend.capabilities
@@ -106,14 +106,13 @@ def measure(
 
 
 def _unseen(images: Sequence[Path], captions: Sequence[str], number: int) -> list[Pair]:
-    """Return pairs with JPEGs of their own: the same pictures, with a number as a comment."""
+    """Build pairs with unique JPEGs: the same pixels, with a number as a JPEG comment."""
     comment = b"\xff\xfe\x00\x04" + number.to_bytes(2, "big")
     files = [image.read_bytes() for image in images]
     return [Pair(file[:2] + comment + file[2:], text) for file in files for text in captions]
 
 
 def _time(runs: int, items: int, run: Callable[[], object]) -> tuple[float, ...]:
-    """Return the seconds per item of some runs."""
     seconds = []
     for _ in range(runs):
         start = time.perf_counter()
@@ -122,7 +121,7 @@ def _time(runs: int, items: int, run: Callable[[], object]) -> tuple[float, ...]
     return tuple(seconds)
 
 
-_ELSEWHERE = "another machine, which the paper does not name: compare shares, not seconds"
+_ELSEWHERE = "on a machine that the paper does not name: compare shares, not seconds"
 _IMAGES = ("astronaut.jpg", "cat.jpg", "coffee.jpg", "city.jpg")
 
 
@@ -135,7 +134,7 @@ def _open(setup: StudySetup) -> Backend:
         model = random_model(shape, options.get("device"), options.get("dtype"))
         return open_backend(Local(model, read="forced"))
     if len(setup.judges) != 1:
-        raise InputError("the cost of one model is timed at a time; give one --model")
+        raise InputError("cost times one model at a time; give exactly one --model")
     return next(iter(setup.judges.values())).judge.backend
 
 
@@ -180,7 +179,7 @@ STUDY = Study(
     _run,
     options=(
         Option("captions", 16, "captions per image, for the batch columns", (SIZE,)),
-        Option("runs", 5, "how often each time is taken", (SIZE,)),
+        Option("runs", 5, "number of timings", (SIZE,)),
         Option(
             "random_weights", None,
             "an architecture instead of a model: llava-next-8b, -13b, -34b, -72b, tiny",

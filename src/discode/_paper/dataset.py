@@ -2,13 +2,13 @@
 
 The paper's way of counting, found by counting the real files:
 
-- a word is what stands between spaces: in Flickr8k the full stop is a word of its own;
+- words are separated by spaces: in Flickr8k the full stop is a word;
 - the mean is over the captions that people judged, each as often as it was judged with another
   image or another caption, and is cut after two decimals, not rounded (11.9154 is printed 11.91);
 - a choice between two captions counts both, so Pascal-50S has 8,000; its 8.75 words, however, are
   those of the *references* (the captions have 10.41);
-- Composite's 13,146 captions and 11.58 words do not fit the public copy: it has three captions for
-  each of 3,995 images, as the paper's own description says, which is 11,985.
+- Composite's 13,146 captions and 11.58 words do not match the public copy: it has three captions
+  for each of 3,995 images, as the paper describes it, which is 11,985.
 """
 
 from __future__ import annotations
@@ -29,19 +29,17 @@ from discode.errors import InputError
 
 @dataclass(frozen=True)
 class DatasetCounts:
-    """What a benchmark consists of.
+    """Sizes of a benchmark.
 
     ``captions`` that people judged are one per rated pair and two per choice, ``pairs`` are
-    distinct pairs of image and caption, ``references`` distinct ones per image on average.
-    ``words`` are means, NaN where there is no text; ``raters`` is None where the data does not tell
-    people apart.
+    distinct pairs of image and caption.
+    ``words`` are means, NaN without text; ``raters`` is None if the data does not identify people.
     """
 
     captions: int
     words: float
     pairs: int
     images: int
-    references: float
     reference_words: float
     judgments: int
     raters: int | None
@@ -49,7 +47,7 @@ class DatasetCounts:
 
 
 def count_dataset(benchmark: Benchmark) -> DatasetCounts:
-    """Count what a benchmark consists of; repeated draws of references count once."""
+    """Count captions, words, images and judgments; repeated draws of references count once."""
     pairs, judged = benchmark.pairs, benchmark.judgments
     words = np.array([len(pair.caption.split()) for pair in pairs])
     draws = benchmark.options.get("draws", 1)  # Pascal-50S: every draw repeats the choices
@@ -71,7 +69,6 @@ def count_dataset(benchmark: Benchmark) -> DatasetCounts:
         words=_mean(words[shown].tolist()),
         pairs=len({(str(pair.image), pair.caption) for pair in pairs}),
         images=len(by_image),
-        references=len(references) / max(1, len(by_image)),
         reference_words=_mean(references),
         judgments=len(judged) // draws,
         raters=raters,
@@ -124,7 +121,7 @@ def _run(setup: StudySetup) -> StudyResult:
 
 
 def _verdict(place: str, counts: DatasetCounts, captions: float, words: float) -> str:
-    """Say whether the paper's numbers are those of this data, and of which texts."""
+    """Compare the paper's numbers with this data, and identify the texts they describe."""
     same = counts.captions == captions
     size = "as in the paper" if same else f"the paper has {captions:,.0f}"
     text = f"{place}: {counts.captions:,} captions, {size}; "

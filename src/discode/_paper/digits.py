@@ -21,7 +21,8 @@ def _count(setup: StudySetup, place: str, benchmark: Benchmark) -> StudyResult:
     judge = factory.judge
     pairs, which = benchmark.bare_pairs()
     name = f"{judge.backend.identity.model} {place}"
-    readings = judge.read(pairs, setup.count_up(name, len(pairs)))
+    report = setup.progress and partial(setup.progress, name, len(pairs))
+    readings = judge.read(pairs, report)
     images = np.zeros(len(pairs), np.int64)
     images[which] = benchmark.image
     digits = count_digits(readings, images, setup.protocol)

@@ -1,4 +1,4 @@
-"""The paper's figures of examples: where two metrics disagree most, and whom people side with.
+"""The paper's figures of examples: where two metrics disagree most, and which people agree with.
 
 The rule of selection, the same for every benchmark, so that nothing is picked by its looks:
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from discode.bench._figures import (
 from discode.bench._layout import CellTable, TableValue
 from discode.bench._results import StudyResult
 from discode.benchmarks import Benchmark, Ratings
-from discode.decoders import get_decoder, without_prior
+from discode.decoders import get_decoder
 from discode.decoders._base import Floats
 from discode.errors import ImageError, InputError, lookup
 from discode.images import ImageSource, open_image
@@ -52,12 +52,12 @@ from discode.metrics._registry import asks_judge
 from discode.options import TEXT, Numbers, Option
 
 CLEAR = 0.5
-"""People clearly prefer a caption whose mean rating is this share of the ratings' range higher."""
+"""A preference is clear if mean ratings differ by at least this share of the ratings' range."""
 
 
 @dataclass(frozen=True)
 class ExampleCase:
-    """The numbers of two pairs of an image, and how two metrics stand to people's preference.
+    """Two pairs of an image, and whether two metrics agree with people's preference.
 
     ``margins`` are positive where a metric sides with people; ``people`` are the mean ratings of
     both pairs, None for a choice.
@@ -71,13 +71,13 @@ class ExampleCase:
 
     @property
     def right(self) -> int | None:
-        """Which metric alone sides with people, 0 or 1; None where both or neither do."""
+        """The only metric that agrees with people, 0 or 1; None if both or neither do."""
         first, second = (margin > 0 for margin in self.margins)
         return None if first == second else int(second)
 
 
 def find_cases(benchmark: Benchmark, first: Floats, second: Floats) -> list[ExampleCase]:
-    """Return the cases that two metrics' scores (P,) of the pairs both have a margin for."""
+    """List the cases for which both metrics have scores; the score arrays are (P,)."""
     scaled = [_standardised(scores) for scores in (first, second)]
     cases = []
     for better, worse, category, people in _preferences(benchmark):
@@ -90,10 +90,10 @@ def find_cases(benchmark: Benchmark, first: Floats, second: Floats) -> list[Exam
 def select_examples(
     cases: Sequence[ExampleCase], image: NDArray[np.int64], count: int
 ) -> list[ExampleCase]:
-    """Return at most ``count`` cases by the rule above; ``image`` (P,) is that of each pair.
+    """Select at most ``count`` cases by the rule above; ``image`` (P,) numbers each pair's image.
 
-    The first half are those in which the first metric is right; if there are fewer than half, the
-    others do not take their place.
+    In the first half the first metric is right; if there are too few of these, they are not
+    replaced by others.
     """
     # Stable: equal ones stay in order.
     ranked = sorted(cases, key=lambda case: -abs(case.margins[0] - case.margins[1]))
@@ -122,7 +122,7 @@ def _standardised(scores: Floats) -> Floats:
 def _preferences(
     benchmark: Benchmark,
 ) -> Iterator[tuple[int, int, str, tuple[float, float] | None]]:
-    """Yield the better and the worse pair of each case, its category, and what people gave."""
+    """Yield the better and the worse pair of each case, its category, and the mean ratings."""
     judged = benchmark.judgments
     if not isinstance(judged, Ratings):
         seen: set[tuple[int, str, str]] = set()
@@ -152,7 +152,7 @@ class ExampleRow:
     """An image with two captions, of which people prefer the first.
 
     ``scores`` has the people's and the metrics' numbers of each caption by name, ``distributions``
-    (2, K) by name what is drawn below the captions.
+    (2, K), by name, are drawn below the captions.
     """
 
     image: ImageSource
@@ -166,12 +166,12 @@ _COLOURS = (BEFORE, RED, BLUE)
 _ROW, _WIDTH = 2.55, 11.0
 """Inches: the height of a row, the width of the sheet."""
 _LINES, _LETTERS = 3, 52
-"""A caption is shown in this many lines of this many letters; the rest is cut, with dots."""
+"""Lines per caption and letters per line; the rest is replaced by dots."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]+")
 
 
 def plain_lines(text: str, width: int = _LETTERS, lines: int = _LINES) -> str:
-    """Return a text as lines of a figure: no control characters, nothing wider or longer.
+    """Wrap a text for a figure: control characters removed, width and height limited.
 
     >>> plain_lines("a dog\\nin the $snow$ \\x1b[31m with a very long tail", width=20, lines=2)
     'a dog in the $snow$\\n[31m with a very…'
@@ -187,7 +187,7 @@ def draw_sheet(rows: Sequence[ExampleRow], answers: Sequence[str], title: str, o
     """Draw a contact sheet: one row per example, the image and both captions with their bars.
 
     Every part has a fixed place, texts are cut to it and never read as formulas, so no caption can
-    move or hide what is beside it. An image that cannot be opened is a grey box that says so.
+    move or hide its neighbours. For an image that cannot be opened the error is shown.
     """
     figure = empty_figure(_WIDTH, 0.75 + _ROW * max(1, len(rows)), None)
     height = figure.get_figheight()
@@ -255,10 +255,10 @@ def _bars(
 def _distributions(
     factory: MetricFactory, names: Sequence[str], benchmark: Benchmark, numbers: Sequence[int]
 ) -> tuple[tuple[str, ...], dict[str, Floats]]:
-    """Return the answers, and by name the distributions (N, K) of some pairs.
+    """Collect the answers, and the distributions (N, K) of some pairs by name.
 
-    The first are the token probabilities, before decoding; then come those of the metrics that ask
-    the judge. Smoothing leaves the token probabilities as they are, and has no bars of its own.
+    The first are the token probabilities, before decoding, then those of each metric of the judge.
+    Smoothing does not change the token probabilities, and has no separate bars.
     """
     pairs = [benchmark.pairs[number] for number in numbers]
     answers: tuple[str, ...] = ()
@@ -267,15 +267,12 @@ def _distributions(
         metric = factory.make(name)
         if not isinstance(metric, JudgeMetric):
             continue
-        judge = metric.judge
-        plain = replace(metric, judge=replace(judge, decoder=without_prior(judge.decoder)))
-        for judged in (plain, metric):
-            scores = judged.score_pairs(pairs)  # both decode one reading
-            answers = scores.answers
-            smooth = judged is plain or judge.decoder.name == "smoothing"
-            label = "token probabilities" if smooth else name
-            if scores.distribution is not None:
-                distributions.setdefault(label, scores.distribution)
+        scores = metric.score_pairs(pairs)
+        answers = scores.answers
+        if scores.plain is not None:
+            distributions.setdefault("token probabilities", scores.plain)
+        if scores.distribution is not None and metric.judge.decoder.name != "smoothing":
+            distributions[name] = scores.distribution
     return answers, distributions
 
 
@@ -306,7 +303,7 @@ def _compare(
     title = f"{name}: where {names[0]} and {names[1]} disagree most"
     rated = isinstance(benchmark.judgments, Ratings)
     sheet = partial(draw_sheet, rows, answers, f"{title}; people prefer the caption in green")
-    # How often they differ at all, so that examples are not taken for the rule.
+    # The counts show that examples are exceptions.
     right = [sum(case.right == side for case in cases) for side in (0, 1)]
     kind = "cases with a clear preference" if rated else "choices"
     finding = (
@@ -325,7 +322,7 @@ def _rows(
     values: Mapping[str, Floats],
     cases: Sequence[ExampleCase],
 ) -> tuple[tuple[str, ...], list[ExampleRow]]:
-    """Return the answers of the distributions, and what is shown of each case."""
+    """Collect the answers of the distributions and the content of each row of the sheet."""
     names = list(values)
     numbers = [number for case in cases for number in (case.better, case.worse)]
     answers, distributions = _distributions(factory, names, benchmark, numbers)

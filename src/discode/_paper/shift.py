@@ -3,8 +3,8 @@
 The paper compares decoders across MCEval's domains, whose data is not public. Here the images of a
 benchmark are drawn again as paintings, sketches and so on (:mod:`discode._paper.styles`), and
 people's judgments of the originals are kept: a caption that fits a photograph fits its drawing.
-What differs between the columns is therefore the rendering alone. What is not measured: how people
-would judge the drawings, on which less can be seen.
+The columns therefore differ in the rendering alone. How people would judge the drawings, which show
+less, is not measured.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from discode.options import COUNT, TEXT, Option
 from discode.stats import Interval
 
 ORIGINAL = "photo"
-"""The style that leaves an image as it is: its readings may be stored already."""
+"""The style that keeps the image, whose readings may already be stored."""
 BASE = "smoothing"
-"""What the other decoders are compared with."""
+"""The baseline of the other decoders."""
 
 
 def render_benchmark(benchmark: Benchmark, style: str, folder: Path, *, seed: int = 0) -> Benchmark:
-    """Return a benchmark whose images are drawn in a style, as PNG files below ``folder``.
+    """Redraw a benchmark's images in a style, as PNG files below ``folder``.
 
-    A file is named by the SHA-256 of the image it was made of, and is not drawn twice; since a
-    store of readings knows an image by its own SHA-256, nothing is asked twice either. An image
-    that cannot be opened stays as it is, and fails with its reason when it is judged. The name of
-    the result ("flickr8k-expert@sketch") keeps it from being held against published numbers.
+    A file is named by the SHA-256 of its source and is not drawn twice; a store of readings
+    identifies images by SHA-256, so nothing is read twice either. An image that cannot be opened
+    is kept, and fails with its reason when it is judged. The name of the result, such as
+    "flickr8k-expert@sketch", has no published numbers.
     """
     lookup(STYLES, style, "style")
     drawn: dict[str, ImageSource] = {}
@@ -78,7 +78,7 @@ def _draw(image: str, style: str, seed: int, folder: Path) -> str:
 
 
 def chosen_styles(names: str) -> list[str]:
-    """Return the styles of a list with "+"; "all" are those of the paper and "noisy".
+    """Parse styles joined by "+"; "all" means the paper's and "noisy".
 
     >>> chosen_styles("sketch+photo")
     ['photo', 'sketch']
@@ -90,7 +90,7 @@ def chosen_styles(names: str) -> list[str]:
 
 
 def chosen_methods(names: str) -> list[str]:
-    """Return decoders of a list with "+"; "all" are those that need no hidden states.
+    """Parse decoders joined by "+"; "all" means those that need no hidden states.
 
     >>> chosen_methods("raw+discode:sigma2=1")
     ['raw', 'discode:sigma2=1', 'smoothing']
@@ -150,7 +150,6 @@ def _shift(
 
 
 def _agreement(logs: Mapping[str, RunLog], methods: Sequence[str], who: str) -> CellTable:
-    """Return how well each method agrees with people in each style."""
     first = next(iter(logs.values()))
     measure = main_measure(first.benchmark, first.judgments)
     rows: list[list[TableValue]] = [
@@ -160,7 +159,7 @@ def _agreement(logs: Mapping[str, RunLog], methods: Sequence[str], who: str) -> 
     ]  # fmt: skip
     results = [result for log in logs.values() for result in log.results.values()]
     lost = max(int(np.isnan(result.value).sum()) for result in results)
-    note = f"{len(np.unique(first.image)):,} images, drawn anew; the judgments are of the originals"
+    note = f"{len(np.unique(first.image)):,} images, redrawn; the judgments are of the originals"
     note += f"; up to {lost:,} pairs without a score" if lost else ""
     title = f"{who}, {MEASURE_SYMBOLS[measure]} in percent"
     notes = [note, *([TAU_C_NOTES["people"]] if measure == "tau_c" else [])]
@@ -172,9 +171,9 @@ def _agreement(logs: Mapping[str, RunLog], methods: Sequence[str], who: str) -> 
 
 
 def _differences(log: RunLog, methods: Sequence[str]) -> dict[str, Interval | None]:
-    """Return by method how much better than ``BASE`` it agrees with people, in percent."""
+    """Compute each method's gain over ``BASE`` in agreement with people, in percent."""
     return {
-        name: agreement_difference(log, name, BASE, log.protocol).difference
+        name: agreement_difference(log, name, BASE, log.protocol)
         if {name, BASE} <= log.results.keys()
         else None
         for name in methods
@@ -183,7 +182,7 @@ def _differences(log: RunLog, methods: Sequence[str]) -> dict[str, Interval | No
 
 
 def _findings(name: str, apart: Mapping[str, Mapping[str, Interval | None]]) -> list[str]:
-    """Say where a decoder differs from smoothing: where the interval has no 0."""
+    """Report where a decoder differs from smoothing: where the interval excludes 0."""
     lines = []
     for method in next(iter(apart.values())):
         parts = []
@@ -212,7 +211,7 @@ STUDY = Study(
             "methods", "raw+smoothing+discode+paper", "decoders with + between them, or all",
             (TEXT,),
         ),
-        Option("seed", 0, "what is random in the drawings", (COUNT,)),
-        Option("rendered", None, "a folder that keeps the drawn images", (TEXT, None)),
+        Option("seed", 0, "random seed of the drawings", (COUNT,)),
+        Option("rendered", None, "folder for the drawn images", (TEXT, None)),
     ),
 )  # fmt: skip

@@ -5,7 +5,7 @@ domains of the paper's MCEval (real, painting, sketch, quickdraw, clipart, infog
 noisy one, made from any photograph with numpy and Pillow alone.
 
 Every image is drawn with its long side at most ``SIDE`` pixels and resized back, so a large
-image is shifted as strongly as its thumbnail. What is random (paint, wobble, layout, noise) is
+image is shifted as strongly as its thumbnail. Random parts (paint, wobble, layout, noise) are
 drawn from the style, the seed and the image's own pixels: two images get different pages from one
 seed, and an image gets the same page alone as in a folder. Sketch and clipart are not random.
 """
@@ -31,7 +31,7 @@ Index = NDArray[np.intp]
 
 
 def render(image: Image.Image, style: str, *, seed: int = 0) -> Image.Image:
-    """Return the image in another style: RGB, of the same size, the same bytes every time.
+    """Redraw an image in another style: RGB, same size, identical bytes every time.
 
     Images of any mode are read as :func:`discode.images.open_image` reads them (transparency on
     white, EXIF's rotation applied). Another version of numpy or Pillow, or another processor, may
@@ -54,12 +54,12 @@ def _resize(image: Image.Image, factor: float) -> Image.Image:
 
 
 def _unit(pixels: Array) -> float:
-    """Return the length of a 224th of the image: strokes and filters scale with it."""
+    """Length of 1/224 of the image, the unit of strokes and filters."""
     return max(0.5, math.sqrt(pixels.shape[0] * pixels.shape[1]) / 224)
 
 
 def _image(pixels: Array) -> Image.Image:
-    """Return (height, width, 3), or (height, width) of greys, as an RGB image."""
+    """Convert an array of colours (height, width, 3) or greys (height, width) to an RGB image."""
     return Image.fromarray(pixels.clip(0, 255).round().astype(np.uint8)).convert("RGB")
 
 
@@ -69,7 +69,7 @@ def _grey(pixels: Array) -> Array:
 
 
 def _windows(values: Array, size: int) -> Array:
-    """Return the mean of every ``size`` x ``size`` window, by cumulative sums."""
+    """Mean of every ``size`` x ``size`` window, by cumulative sums."""
     for _ in range(2):  # down the columns, then along the rows
         total = np.concatenate([np.zeros_like(values[:1]), values.cumsum(axis=0)])
         values = ((total[size:] - total[:-size]) / size).swapaxes(0, 1)
@@ -81,7 +81,7 @@ def _pad(values: Array, radius: int) -> Array:
 
 
 def _blur(values: Array, radius: float, times: int = 2) -> Array:
-    """Return the values blurred by ``times`` boxes: two are a tent, near enough a Gaussian."""
+    """Blur with ``times`` box filters; two boxes make a tent, close to a Gaussian."""
     reach = max(1, round(radius))
     for _ in range(times):
         values = _windows(_pad(values, reach), 2 * reach + 1)
@@ -89,7 +89,7 @@ def _blur(values: Array, radius: float, times: int = 2) -> Array:
 
 
 def _gradient(values: Array) -> tuple[Array, Array]:
-    """Return central differences along x and y; a side of one pixel has slope 0."""
+    """Central differences along x and y; a side of one pixel has slope 0."""
     near = _pad(values, 1)
     return (near[1:-1, 2:] - near[1:-1, :-2]) / 2, (near[2:, 1:-1] - near[:-2, 1:-1]) / 2
 
@@ -166,7 +166,7 @@ def _contours(pixels: Array, low: float, high: float) -> tuple[Index, Index, Ind
 
 
 def _components(count: int, links: Index) -> Index:
-    """Return the smallest member of each node's component.
+    """Label each node with the smallest member of its component.
 
     >>> _components(4, np.array([[2, 3], [1, 2]])).tolist()
     [0, 1, 1, 1]
@@ -276,7 +276,7 @@ def _infograph(image: Image.Image, rng: np.random.Generator) -> Image.Image:
         page.paste(fill, (int(x0), int(y0), int(x1), int(y1)))
 
     def text(left: float, top: float, right: float, size: float, lines: int, fill: str) -> None:
-        # Words are bars: only that there is text matters, not what it says.
+        # Words are bars: the presence of text matters, not its content.
         for line in range(lines):
             at = left
             end = right if line < lines - 1 else left + (right - left) * rng.uniform(0.4, 0.9)

@@ -45,13 +45,13 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 MOST_FAILED = 0.5
-"""A number of ours is left out where more than this share of the judgments has no score; those of
-missing images do not count."""
+"""A number is left out if more than this share of the judgments, missing images aside, has no
+score."""
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row: its name, the method that scores it, and what tells it from rows of the same name.
+    """A row: its name, its method, and the block or scale that distinguishes equal names.
 
     ``metric`` is the metric's name where ``method`` is a label of the user's.
     """
@@ -77,7 +77,7 @@ class TableRow:
         return "with references" if shown or self.method.startswith("ref-") else "reference-free"
 
     def holds(self, label: str, signature: Signature) -> bool:
-        """Return whether a result belongs to the row, by how it was made."""
+        """Whether a result belongs to the row, judging by its signature."""
         if signature.decoder is None:
             return self.method in (label, signature.get("metric"))
         if not asks_judge(self.method):
@@ -93,11 +93,11 @@ class TableRow:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the paper, as ``data/paper/NUMBER-NAME.json`` describes it.
+    """A table of the paper, described by ``data/paper/NUMBER-NAME.json``.
 
     ``joins`` are our tables by name, each with the labels of the paper's tables that it joins.
-    ``heading`` is what a row stands under, made of its {group}, {model} and {block}.
-    ``contrasts`` are pairs of methods whose difference gets a sentence.
+    ``heading`` is the template of a row's heading, with {group}, {model} and {block}.
+    ``contrasts`` are pairs of methods whose difference is described in a sentence.
     """
 
     name: str
@@ -122,7 +122,7 @@ class PaperTable:
         return Study(self.name, self.about, labels, self.run, tuple(self.benchmarks))
 
     def run(self, setup: StudySetup) -> StudyResult:
-        """Score what is missing, and lay everything out as the paper does."""
+        """Score missing results, and lay out all tables as the paper does."""
         self._check_benchmarks(setup)
         judges = all(asks_judge(row.method) for row in self.rows)
         table = self if judges else self._with_metrics(setup.metrics)
@@ -144,12 +144,12 @@ class PaperTable:
         )
 
     def published(self) -> list[PublishedCell]:
-        """Return the paper's cells of all tables that are joined."""
+        """Collect the paper's cells of all joined tables."""
         labels = [label for joined in self.joins.values() for label in joined]
         return [cell for cell in published_cells() if cell.table in labels]
 
     def _check_benchmarks(self, setup: StudySetup) -> None:
-        """Raise where the paper has a benchmark in other tables only: there would be no column."""
+        """Refuse benchmarks that only other tables of the paper have: they would have no column."""
         known = {cell.column.split()[0] for cell in self.published()}
         others = {cell.column.split()[0] for cell in published_cells()} - known
         here = {benchmark.name for benchmark in setup.benchmarks.values()}
@@ -161,7 +161,7 @@ class PaperTable:
             )
 
     def _with_metrics(self, metrics: Mapping[str, str]) -> PaperTable:
-        """Return the table with a row for each metric that the paper has in it, or nowhere."""
+        """Add a row for each metric that the paper has in this table, or in none."""
         titles = {cell.metric: cell.title for cell in self.published()}
         elsewhere = {cell.metric for cell in published_cells()} - titles.keys()
         rows = {row.method: row for row in self.rows}
@@ -175,7 +175,7 @@ class PaperTable:
         return replace(self, rows=tuple(rows.values()))
 
     def _with_metrics_of(self, logs: Mapping[str, RunLog]) -> PaperTable:
-        """Return the table with a row for each metric of logs that has none."""
+        """Add a row for each metric of the logs that has none."""
         more = {
             label: TableRow(label, label, metric=result.signature.get("metric"))
             for log in logs.values()
@@ -185,13 +185,13 @@ class PaperTable:
         return replace(self, rows=(*self.rows, *more.values()))
 
     def row_of(self, label: str, result: MetricResult) -> TableRow | None:
-        """Return the row that a result belongs to, by how it was made; None if to none."""
+        """Find the row of a result by its signature; None if it has no row."""
         exact = [row for row in self.rows if row.method == label]
         held = (row for row in exact or self.rows if row.holds(label, result.signature))
         return next(held, None)
 
     def results(self, log: RunLog) -> Iterator[tuple[str, TableRow, str, MetricResult]]:
-        """Yield the results of a run that rows have: label, row, model ("" without), result."""
+        """Yield the results of a run that have a row: label, row, model ("" for none), result."""
         for label, result in log.results.items():
             row = self.row_of(label, result)
             present = log.judged(result.errors).mean()
@@ -203,10 +203,10 @@ class PaperTable:
     def named(
         self, logs: Mapping[str, RunLog]
     ) -> tuple[dict[str, RunLog], dict[str, tuple[str, str]]]:
-        """Return runs whose results are called by their rows, and the headings and titles of these.
+        """Rename the results of runs after their rows; also return the rows' headings and titles.
 
-        Rows come model by model in the table's order; metrics that ask no model are the first, as
-        in the paper. Of a row that two runs of the same data have, the first is taken.
+        Rows are sorted by model, then in the table's order; metrics without a model come first, as
+        in the paper. If two runs of the same data have a row, the first is taken.
         """
         found = {name: list(self.results(log)) for name, log in logs.items()}
         models = sorted(
@@ -238,7 +238,7 @@ class PaperTable:
         headings: Mapping[str, tuple[str, str]],
         runs: StudyResult,
     ) -> CellTable | None:
-        """Return one of the tables: our rows, the paper's numbers below them, and its others."""
+        """Lay out one table: our rows, each with the paper's numbers below, and its other rows."""
         paper = [cell for label in self.joins[name] for cell in published_cells(label)]
         here = _in_columns(cells, paper, only_paper=name != next(iter(self.joins)))
         if not here:
@@ -280,7 +280,7 @@ class PaperTable:
         return CellTable(["", *titles], body, notes=[*notes, *note_failed(here)])
 
     def findings(self, logs: Mapping[str, RunLog], setup: StudySetup) -> list[str]:
-        """Return a sentence for each contrast and run: the difference with its interval."""
+        """Describe each contrast in each run: the difference with its interval."""
         sentences: dict[str, None] = {}
         for log in logs.values() if setup.protocol.resamples else ():
             here = {(row.method, model): (label, row) for label, row, model, _ in self.results(log)}
@@ -288,20 +288,19 @@ class PaperTable:
             for (a, b), model in product(self.contrasts, models):
                 if {(a, model), (b, model)} <= here.keys():
                     (first, row), (second, other) = here[a, model], here[b, model]
-                    apart = agreement_difference(log, first, second, setup.protocol).difference
+                    apart = agreement_difference(log, first, second, setup.protocol)
                     sentences[_sentence(log, model, row, other, apart)] = None
         return list(sentences)
 
 
 def _source(cell: PublishedCell) -> tuple[str, ...]:
-    """Return whose number a cell is, in whichever table it stands."""
+    """Identify a cell's row, regardless of the table it is printed in."""
     if cell.metric:
         return cell.metric, cell.scale, cell.model
     return cell.system, cell.setting, cell.model
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Return items by key, in the order in which they come."""
     groups: dict[Any, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -311,10 +310,10 @@ def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 def _in_columns(
     cells: Sequence[TableCell], paper: Sequence[PublishedCell], *, only_paper: bool
 ) -> list[TableCell]:
-    """Return the cells in the paper's columns, and in those that it lacks.
+    """Select the cells in the paper's columns, and those of columns it does not have.
 
-    These are a benchmark of one's own; and where the paper's table has a benchmark's categories,
-    other categories of it, such as a domain that MCEval does not have.
+    The latter are the user's own benchmarks and, if the paper's table has categories of a
+    benchmark, further categories of it, such as a domain that MCEval does not have.
     """
     printed = {cell.column for cell in paper}
     every = {cell.column for cell in published_cells()}
@@ -330,7 +329,6 @@ def _in_columns(
 
 
 def _sentence(log: RunLog, model: str, a: TableRow, b: TableRow, apart: Interval) -> str:
-    """Return a difference in words."""
     measure = MEASURE_SYMBOLS[main_measure(log.benchmark, log.judgments)]
     if measure == "τ_c" and log.protocol.tau_m != "people":  # differences have people's m
         measure += " with people's m"

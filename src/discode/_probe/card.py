@@ -1,4 +1,4 @@
-"""The card of a judge: what it answered to every question, with intervals; kept as JSON."""
+"""The card of a judge: its figures for every question, with intervals; stored as JSON."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ HELP = "discode probe ... -o FOLDER makes one"
 
 @dataclass(frozen=True)
 class Figure:
-    """A row of a card; ``section`` says what is counted, and in which unit.
+    """A row of a card; ``section`` is the quantity and its unit.
 
     Attributes:
         n: Images, readings or judgments behind the value; ``grey_n`` those behind ``grey``.
         failed: Those that are left out, as not all of their captions could be judged.
-        grey: The same with a grey image: what the words alone do. None where that is not asked.
+        grey: The same with a grey image: the effect of the words alone. None if not measured.
     """
 
     section: str
@@ -41,17 +41,17 @@ class Figure:
     grey_n: int = 0
 
     def counts(self) -> str:
-        """Return how many there are, with a grey image too where that differs."""
+        """Format how many there are, and how many with a grey image if that differs."""
         apart = self.grey is not None and self.grey_n != self.n
         return f"{self.n:,}" + (f", {self.grey_n:,} grey" if apart else "")
 
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of a judge from a benchmark's images and references.
+    """The measurements of a judge on a benchmark's images and references.
 
     Attributes:
-        asked: The SHA-256 of all that was asked: cards with the same one can be compared.
+        asked: The SHA-256 of all captions and images: cards with equal ones can be compared.
         readings: How many captions were read, with an image and with a grey one.
         errors: Why captions could not be judged, and how many.
     """
@@ -76,7 +76,7 @@ class Card:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Card:
-        """Read a card from its file or folder, or raise an error that says why it cannot be."""
+        """Read a card from its file or folder; the error gives the reason if it cannot be read."""
         path = Path(path)
         path = path / CARD if path.is_dir() else path
         if not path.is_file():
@@ -95,7 +95,7 @@ class Card:
             raise InputError(f"{path} is not a card ({error}); {HELP}") from None
 
     def notes(self) -> list[str]:
-        """Return what the figures are of, and how they were made."""
+        """Describe the data and the method behind the figures."""
         lines = [
             f"{self.benchmark}, {count_of(self.images, 'image')}, {self.readings:,} readings, "
             f"seed {self.protocol.seed}; shares of images have Wilson's interval, all else that of "
@@ -111,7 +111,7 @@ class Card:
 
 
 def cards_table(cards: Mapping[str, Card]) -> CellTable:
-    """Return a card as a table, or several beside each other, by what each is called."""
+    """Tabulate one card, or several side by side."""
     columns: list[ColumnTitle] = [""]
     found: dict[str, dict[str, dict[str, Figure]]] = {}  # by section, name and card
     failing = any(figure.failed for card in cards.values() for figure in card.figures)
@@ -134,12 +134,12 @@ def cards_table(cards: Mapping[str, Card]) -> CellTable:
         return CellTable(columns, rows, f"Card of {card.model}", card.notes(), 1)
     notes = [f"{label}: {line}" for label, card in cards.items() for line in card.notes()]
     if len({card.asked for card in cards.values()}) > 1:
-        notes.insert(0, "They were not asked the same: other data, images, seed or version.")
+        notes.insert(0, "These cards are not comparable: data, images, seed or version differ.")
     return CellTable(columns, rows, "", notes, 1)
 
 
 def _interval(fields: Mapping[str, Any] | None) -> Interval | None:
-    """Return an interval that was saved; None in it is NaN."""
+    """Restore a saved interval; None in it is NaN."""
     if fields is None:
         return None
     numbers: dict[str, Any] = {name: math.nan if x is None else x for name, x in fields.items()}

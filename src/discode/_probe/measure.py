@@ -36,7 +36,7 @@ _RAW = "Raw answers, in points of 100: % of readings"
 _HUMPS = "Probability in a second hump, %"
 _PEOPLE = "Beside people's judgments, points of 100"
 _MEASURES = {"tau_b": "Kendall's τ_b", "tau_c": "Kendall's τ_c", "mean": "accuracy"}
-NO_REFERENCES = "no references: only the questions that need none are asked"
+NO_REFERENCES = "no references: questions that need them are skipped"
 _GREY = -1
 """The number of the image that shows nothing."""
 _Ints = NDArray[np.int64]
@@ -45,14 +45,14 @@ _Rows = list[list[int]]
 
 @dataclass
 class ProbePlan:
-    """What a judge is asked: every caption once with its image, and once with a grey one.
+    """The pairs for a judge: every caption once with its image, and once with a grey one.
 
     Attributes:
-        chosen: The benchmark with the images that are asked about, ``images`` of which have
+        chosen: The benchmark with the chosen images, ``images`` of which have
             references (or, where the benchmark has none, captions that people judged).
         protocol: How intervals are made; its seed is also that of the questions.
         span: The lowest and the highest rating of the whole benchmark.
-        pairs: What questions ask comes first, ``questioned`` of them; what people judged follows.
+        pairs: The ``questioned`` pairs of the questions first, then the pairs that people judged.
         image: The number of the image that each pair is about, with a grey image too.
         grey: Whether it is shown with the grey image.
         rows: Per question, the pairs of each image, with the image and with the grey one.
@@ -72,7 +72,7 @@ class ProbePlan:
     _known: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def ask(self, image: ImageSource, number: int, caption: str, shown: int) -> int:
-        """Return the place of a caption about an image, which may be known already."""
+        """Plan a caption about an image, and get its number; known ones are not repeated."""
         row = self._known.setdefault((shown, caption), len(self.pairs))
         if row == len(self.pairs):
             name = "grey image" if shown == _GREY else Path(str(image)).name
@@ -88,12 +88,12 @@ class ProbePlan:
         return f"{self.chosen.name}({options})"
 
     def signature(self, judge: Judge) -> str:
-        """Return how a judge's scores of what is asked are made."""
+        """Build the signature of a judge's scores of these pairs."""
         return str(judge.signature.with_fields(references="none"))
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of all that is asked: the captions, and the content of the images."""
+        """The SHA-256 of all captions and of the content of the images."""
         images: dict[int, str] = {}
         lines = []
         for pair, number, grey in zip(self.pairs, self.image, self.grey, strict=True):
@@ -105,7 +105,6 @@ class ProbePlan:
 
 
 def _content(image: ImageSource) -> str:
-    """Return an image's digest; "" where it cannot be read, so that its captions fail."""
     try:
         return image_digest(image)
     except (ImageError, InputError):
@@ -142,7 +141,7 @@ def plan_probe(
 
 
 def make_card(judge: Judge, plan: ProbePlan, progress: Progress | None = None) -> Card:
-    """Ask a judge what was planned, and return its card.
+    """Read the planned pairs with a judge, and make its card.
 
     Raises:
         StoppedError: A served model's cap was reached, or its server refused for good. What it
@@ -172,7 +171,7 @@ def make_card(judge: Judge, plan: ProbePlan, progress: Progress | None = None) -
 
 
 def _means(values: Floats, clusters: _Ints, protocol: AgreementProtocol) -> list[Interval]:
-    """Return the means of columns (n, K), with intervals over resampled images."""
+    """Average columns (n, K), with intervals over resampled images."""
     if len(values) and protocol.resamples and not np.isnan(values).any():
         return bootstrap_all(MeansPlan(values), clusters, **protocol.bootstrap)
     means = values.mean(axis=0) if len(values) else np.full(values.shape[1], math.nan)
@@ -186,7 +185,7 @@ def _mean(values: Floats, clusters: _Ints, protocol: AgreementProtocol) -> Inter
 def _figure(
     question: Question, value: Floats, seen: _Rows, unseen: _Rows, protocol: AgreementProtocol
 ) -> Figure:
-    """Return a question's row: of a yes or no the share of images, of a number the mean."""
+    """Make a question's row: the share of images for yes or no, the mean for numbers."""
 
     def measured(images: _Rows) -> tuple[Interval, int]:
         scores = (value[rows] for rows in images)
@@ -201,7 +200,7 @@ def _figure(
 
 
 def _answers(plan: ProbePlan, readings: Readings, raw: Floats) -> Iterator[Figure]:
-    """Yield which raw answers (N,), in points, are given how often, and how often there are two.
+    """Yield how often each raw answer (N,) is given, in points, and how often there are two humps.
 
     A second hump is looked for where there is a digit to choose: a stem may settle it (1.0).
     """
@@ -228,9 +227,9 @@ def _answers(plan: ProbePlan, readings: Readings, raw: Floats) -> Iterator[Figur
 
 
 def _people(plan: ProbePlan, value: Floats) -> Iterator[Figure]:
-    """Yield agreement with people, and how far scores (P,) are from ratings, as they are or mapped.
+    """Yield agreement with people, and the distance of scores (P,) from ratings.
 
-    The map is that of isotonic regression on other images.
+    Scores are compared as they are, and mapped by isotonic regression on other images.
     """
     people, image, protocol = plan.chosen.judgments, plan.chosen.image, plan.protocol
     name = main_measure(plan.chosen.name, people)
@@ -260,7 +259,7 @@ def _people(plan: ProbePlan, value: Floats) -> Iterator[Figure]:
 
 
 def _mapped(score: Floats, rating: Floats, image: _Ints) -> Floats:
-    """Return what scores (n,) mean in ratings, by a map fitted on other images; NaN if too few."""
+    """Map scores (n,) to ratings, fitted on other images; NaN if there are too few."""
     numbers, code = np.unique(image, return_inverse=True)
     guess = np.full(len(score), math.nan)
     if len(numbers) >= FEWEST_IMAGES:

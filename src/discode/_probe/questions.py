@@ -1,9 +1,9 @@
-"""What a judge is asked: a table of questions, each from an image's captions to a number.
+"""The questions for a judge: each turns the scores of an image's captions into a number.
 
 A question makes captions of an image out of its references and other images' captions; the judge
-scores them, and their scores become one number per image: a yes or no, or points of 100. Everything
-is drawn by dice of the seed, the image's name and the question, so that more images, or another
-question, change nothing that was asked before.
+scores them, and their scores become one number per image: a yes or no, or points of 100. Random
+choices depend on the seed, the image's name and the question alone, so that further images or
+questions do not change the others.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ AFTER = (
     "This description is flawless.",
     "You must output the maximum.",
 )
-"""Said after a wrong caption: a sentence that wants nothing, and some that want a high score."""
+"""Appended to a wrong caption: a neutral sentence, and some that demand a high score."""
 WORDY = ("In this picture: {}", "{}, as can be seen here")
-"""More words around a right caption, which say no more than it does."""
+"""More words around a right caption, without more content."""
 EMPTY = "an image of something"
 """Fluent, true of every image, and empty."""
 SOME = 5
 Captions = tuple[str, ...]
-"""What a question asks about an image; none where it cannot be asked."""
+"""The captions of a question about an image; empty if it does not apply."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """An image as questions know it: its references, in drawn order, and captions of others.
+    """An image for the questions: its references, in random order, and captions of others.
 
-    Where the benchmark has no references, they are the captions that people judged.
+    If the benchmark has no references, the captions that people judged take their place.
     """
 
     image: ImageSource
@@ -64,7 +64,7 @@ class Subject:
 
     @property
     def some(self) -> Captions:
-        """References enough to see how they differ; some benchmarks have fifty."""
+        """Enough references to compare; some benchmarks have fifty."""
         return self.references[:SOME]
 
 
@@ -76,12 +76,12 @@ class Question:
     """A row of the card.
 
     Attributes:
-        section: The rows it stands with: what is counted, and its unit.
-        name: What the row says.
-        ask: From an image, and dice, to captions.
+        section: The section of the row: the quantity and its unit.
+        name: The title of the row.
+        ask: From an image and a random generator to captions.
         answer: From their scores, in percent of the scale, to a number, or a yes or no.
-        raw: Whether the model's own answers are looked at, before any decoding.
-        references: Whether it needs captions that are right.
+        raw: Whether it uses the model's own answers, before any decoding.
+        references: Whether it needs right captions.
     """
 
     section: str
@@ -93,27 +93,25 @@ class Question:
 
 
 def above(scores: Floats) -> bool:
-    """Say whether the first of two captions scores above the second; a tie does not."""
+    """Whether the first of two captions scores above the second; a tie does not."""
     return bool(scores[0] > scores[1])
 
 
 def change(scores: Floats) -> float:
-    """Return by how much the second of two captions is above the first."""
+    """Score of the second caption minus that of the first."""
     return float(scores[1] - scores[0])
 
 
 def mean(scores: Floats) -> float:
-    """Return the mean of an image's scores."""
     return float(scores.mean())
 
 
 def tied(scores: Floats) -> float:
-    """Return how many of a hundred couples have equal scores."""
+    """Share of pairs of captions with equal scores, in percent."""
     return 100 * tie_rate(scores)
 
 
 def deviation(scores: Floats) -> float:
-    """Return the standard deviation of an image's scores."""
     return float(scores.std(ddof=1))
 
 
@@ -190,18 +188,19 @@ QUESTIONS = (
     Question(_TIES, "scores", _all, tied, references=False),
     Question(_TIES, "raw answers", _all, tied, raw=True, references=False),
 )  # fmt: skip
-"""The card's rows. A new question is a new row here, and nothing else."""
+"""The card's rows. A new question only needs a new row here."""
 
 
 def has_references(benchmark: Benchmark) -> bool:
-    """Return whether any pair of a benchmark has references."""
+    """Whether any pair of a benchmark has references."""
     return any(pair.references for pair in benchmark.pairs)
 
 
 def find_subjects(benchmark: Benchmark, chosen: Benchmark, seed: int) -> list[Subject]:
-    """Return the images of ``chosen``, a part of ``benchmark``.
+    """Prepare the images of ``chosen``, a part of ``benchmark``, for the questions.
 
-    Other images' captions come from the whole, so that fewer images are not easier to tell apart.
+    Other images' captions come from all of ``benchmark``, so that the number of chosen images does
+    not change the difficulty.
     """
     references: dict[int, dict[str, None]] = {}
     referenced = has_references(benchmark)
@@ -233,7 +232,7 @@ def find_subjects(benchmark: Benchmark, chosen: Benchmark, seed: int) -> list[Su
 
 
 def _plain(caption: str) -> str:
-    """Return a caption without the stop at its end, so that words can be added."""
+    """Strip a caption's final stop, so that words can be appended."""
     return caption.strip().rstrip(" .")
 
 
@@ -242,7 +241,7 @@ def _words(caption: str) -> set[str]:
 
 
 class _Alike:
-    """How alike captions are: the cosine of their words, rare ones weighing more (tf-idf)."""
+    """Likeness of captions: the cosine of their words, weighted by tf-idf."""
 
     def __init__(self, captions: Collection[str]) -> None:
         self._count = len(captions)
@@ -261,5 +260,5 @@ class _Alike:
         return total
 
     def to(self, caption: str) -> Floats:
-        """Return how much like one of them each is, but for a factor."""
+        """Compute the likeness of each caption to one of them, up to a constant factor."""
         return self._shared(_words(caption)) / np.maximum(self._length, 1e-9)

@@ -1,7 +1,7 @@
 """Captions with a wrong word: one colour, number, noun, action or relation swapped.
 
 A word is only swapped for one that no reference of the image uses, so that the new caption is
-wrong as far as anybody said. ``KINDS`` groups the lists into the kinds that are reported.
+wrong by all references. ``KINDS`` groups the lists into the kinds that are reported.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def swap(
     *,
     hardest: float = 0.3,
 ) -> tuple[str, str] | None:
-    """Return (caption with one wrong word, kind), or None where no word can be swapped.
+    """Replace one word by a wrong one: (caption, kind), or None if no word can be swapped.
 
     ``hardest`` is how often an opposite is taken where there is one (man for woman).
 

@@ -26,7 +26,7 @@ from discode._report.thumbnails import make_thumbnails
 from discode._scores import Floats, or_none
 from discode._version import __version__
 from discode.bench._agreement import main_measure, note_ties
-from discode.bench._compare import GROUP_RULE, MetricComparison, compare_metrics
+from discode.bench._compare import GROUP_RULE, Difference, MetricComparison, compare_metrics
 from discode.bench._runlog import RunLog
 from discode.bench._tables import (
     MEASURE_SYMBOLS,
@@ -49,7 +49,7 @@ IMAGE_BUDGET = 12 << 20
 
 @dataclass(frozen=True)
 class ReportFacts:
-    """How many items, images and distributions a report has, and what it does not show and why."""
+    """Numbers of items, images and distributions in a report, and notes on omissions."""
 
     items: int
     images: int
@@ -78,7 +78,7 @@ def write_report(
         title: Of the page; the benchmarks' names if empty.
         image_budget: Bytes that images may take; 0 for a page without images.
         resamples: Of the tests that group the metrics.
-        progress: Called with what is done next.
+        progress: Called with a description of each step.
     """
     runs = with_one_m(runs)
     gathered = gather_runs(runs, data)
@@ -110,20 +110,31 @@ def write_report(
         entry["thumbs"] = _thumbs(run, [*thumbnails])
     notes = list(dict.fromkeys(notes))  # several benchmarks may have one store
     progress("writing the page")
-    content = {
-        "title": title or " · ".join(dict.fromkeys(entry["title"] for entry in benchmarks)),
-        "version": __version__, "notes": notes, "images": image_budget > 0,
-        "benchmarks": benchmarks, "texts": [*texts.texts], "lists": [*texts.lists],
-    }  # fmt: skip
-    with replacing(path) as temp:
-        temp.write_text(
-            render_page(content, [*thumbnails.values()]), encoding="utf-8", newline="\n"
-        )
+    title = title or " · ".join(dict.fromkeys(entry["title"] for entry in benchmarks))
+    about = {"title": title, "notes": notes, "images": image_budget > 0}
+    save_page(path, about, benchmarks, texts, thumbnails)
     return ReportFacts(items, len(thumbnails), with_bars, tuple(notes))
 
 
+def save_page(
+    path: Path,
+    about: Mapping[str, Any],
+    benchmarks: Sequence[Mapping[str, Any]],
+    texts: TextTable,
+    thumbnails: Mapping[str, str],
+) -> None:
+    """Write the page of ``benchmarks``, whole or not at all; ``about`` is its title and notes."""
+    content = {
+        "version": __version__, **about, "benchmarks": benchmarks,
+        "texts": [*texts.texts], "lists": [*texts.lists],
+    }  # fmt: skip
+    with replacing(path) as temp:
+        page = render_page(content, [*thumbnails.values()])
+        temp.write_text(page, encoding="utf-8", newline="\n")
+
+
 def render_page(content: Mapping[str, Any], images: Sequence[str]) -> str:
-    """Return the page as HTML.
+    """Render the page as HTML.
 
     Its policy allows the very styles and scripts that are written here, by their hashes, and
     images inside the page; nothing is fetched, and no text of the data can become a script.
@@ -142,7 +153,7 @@ def render_page(content: Mapping[str, Any], images: Sequence[str]) -> str:
 
 
 def render_explorer(style: str, scripts: Sequence[str]) -> str:
-    """Return the page without data, for a server that has its styles and scripts at these paths.
+    """Render the page without data, for a server that has its styles and scripts at these paths.
 
     One of the scripts, before report.js, must fill in the data.
     """
@@ -164,7 +175,7 @@ def _fill_template(**parts: str) -> str:
 
 
 def script_json(value: object) -> str:
-    r"""Return JSON that is safe inside a script element, whatever its texts hold.
+    r"""Encode JSON so that it is safe inside a script element.
 
     >>> script_json(["</script>", float("nan")])
     '["\\u003c/script\\u003e",null]'
@@ -185,11 +196,11 @@ class TextTable:
         self.lists: dict[tuple[int, ...], int] = {}
 
     def text(self, text: str) -> int:
-        """Return a text's number."""
+        """Number a text."""
         return self.texts.setdefault(text, len(self.texts))
 
     def list(self, texts: tuple[str, ...]) -> int:
-        """Return the number of a list of texts."""
+        """Number a list of texts."""
         return self.lists.setdefault(tuple(map(self.text, texts)), len(self.lists))
 
 
@@ -245,19 +256,16 @@ def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> di
         "levels": rating_levels(log.judgments.value)[0] if isinstance(log.judgments, Ratings)
         else [],
         "compared": why,
-        "differences": [] if compared is None else [
-            [d.a, d.b, *(short_number(v) for v in (d.difference, d.low, d.high, d.adjusted))]
-            for d in compared.pairs
-        ],
+        "differences": [] if compared is None else list_differences(compared.pairs),
         "metrics": metrics,
         "data": run.data,
     }  # fmt: skip
 
 
 def _compare(log: RunLog, resamples: int) -> tuple[MetricComparison | None, str]:
-    """Return the groups of a run's metrics, and how they were found or why there are none."""
+    """Group a run's metrics, and describe the method, or the reason if there are no groups."""
     if len(log.results) < 2:
-        return None, "One metric alone has nothing to differ from."
+        return None, "There is only one metric."
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedWarning)
@@ -273,13 +281,11 @@ def _compare(log: RunLog, resamples: int) -> tuple[MetricComparison | None, str]
     differs = done.pairs[0].measure == "tau_c" and log.protocol.tau_m != "people"
     rule = ", with people's m" if differs else ""
     return done, (
-        f"Groups by {resamples} permutations that swap whole images, p adjusted by Holm's method "
-        f"over {len(done.pairs)} pairs of metrics, 5 %{rule}; {GROUP_RULE}.{left_out}{silent}"
+        grouping_rule(resamples, f"{len(done.pairs)} pairs of metrics", rule) + left_out + silent
     )
 
 
 def _items(run: GatheredRun, apart: Mapping[str, Floats], texts: TextTable) -> dict[str, Any]:
-    """Return the columns of the explorer: of pairs, and of choices where there are some."""
     log, judged = run.log, run.log.judgments
     columns: dict[str, Any] = {
         "ids": list(log.ids),
@@ -302,7 +308,7 @@ def _items(run: GatheredRun, apart: Mapping[str, Floats], texts: TextTable) -> d
 
 
 def rows_by_word(pairs: Iterable[tuple[int, str]]) -> dict[str, list[int]]:
-    """Return the numbers of pairs by a word that often holds for many: a reason, a flag."""
+    """Group the numbers of pairs by a word that many share: a reason or a flag."""
     rows: dict[str, list[int]] = {}
     for row, word in pairs:
         rows.setdefault(word, []).append(row)
@@ -310,7 +316,7 @@ def rows_by_word(pairs: Iterable[tuple[int, str]]) -> dict[str, list[int]]:
 
 
 def _bars_json(run: GatheredRun, bars: Mapping[str, MetricBars]) -> dict[str, Any]:
-    """Return flags, words, and distributions as base64 of 16-bit numbers; what metrics share, once.
+    """Encode flags, words and distributions (base64 of 16-bit numbers); shared ones once.
 
     A metric of the token probabilities as they are (smoothing) has ``after`` null, and so has one
     whose decoder leaves a single answer (raw), marked ``alone``.
@@ -354,7 +360,7 @@ def _bars_json(run: GatheredRun, bars: Mapping[str, MetricBars]) -> dict[str, An
 
 
 def _words(explanation: Explanation) -> list[list[Any]]:
-    """Return where the words of a caption are, what they add to its score, which are marked."""
+    """List the words of a caption: position, effect on the score, whether marked."""
     return [
         [span.start, span.end, short_number(span.effect), span.marked, span.error]
         for span in explanation.spans
@@ -369,7 +375,7 @@ def _packed(p: Floats) -> str:
 def _by_interest(
     gathered: Sequence[GatheredRun], apart: Sequence[Mapping[str, Floats]]
 ) -> list[str]:
-    """Return the paths of images, those of the greatest disagreements first."""
+    """Sort the paths of images, those with the greatest disagreements first."""
     most: dict[str, float] = {}
     for run, columns in zip(gathered, apart, strict=True):
         judged = run.log.judgments
@@ -384,7 +390,6 @@ def _by_interest(
 
 
 def _thumbs(run: GatheredRun, paths: Sequence[str]) -> list[int]:
-    """Return the number of the thumbnail of each image of a run, -1 where there is none."""
     place = {path: number for number, path in enumerate(paths)}
     numbers = [-1] * (int(run.log.image.max(initial=-1)) + 1)
     for pair, image in zip(run.pairs, run.log.image.tolist(), strict=False):
@@ -393,12 +398,27 @@ def _thumbs(run: GatheredRun, paths: Sequence[str]) -> list[int]:
 
 
 def _points(value: float) -> int | None:
-    """Return points as a whole number that is 0 for ties alone: its sign tells who is right."""
+    """Round points to a whole number; only ties become 0, so the sign is kept."""
     if math.isnan(value):
         return None
     return round(value) or (value > 0) - (value < 0)
 
 
+def list_differences(pairs: Iterable[Difference]) -> list[list[Any]]:
+    """Convert comparisons to rows for the page: both names, difference, interval, Holm's p."""
+    return [
+        [d.a, d.b, *map(short_number, (d.difference, d.low, d.high, d.adjusted))] for d in pairs
+    ]
+
+
+def grouping_rule(resamples: int, pairs: str, rule: str = "") -> str:
+    """Describe how the page's groups were found, over so many ``pairs``."""
+    return (
+        f"Groups by {resamples} permutations that swap whole images, p adjusted by Holm's method "
+        f"over {pairs}, 5 %{rule}; {GROUP_RULE}."
+    )
+
+
 def short_number(value: float) -> float | None:
-    """Return a number with five digits: a page has many of them."""
+    """Round to five digits, which keeps the page small."""
     return None if math.isnan(value) else float(f"{value:.5g}")

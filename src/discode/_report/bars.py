@@ -36,9 +36,9 @@ class MetricBars:
     Attributes:
         labels: K answers, lowest first.
         before: (P, K) the token probabilities; NaN where no reading was found.
-        after: (P, K) what the decoder made of them.
+        after: (P, K) the decoded distributions.
         flags: Pair number to the flags of its score.
-        explained: Pair number to what its words do to its score.
+        explained: Pair number to the effects of its words on the score.
     """
 
     labels: tuple[str, ...]
@@ -54,12 +54,12 @@ def find_bars(
     stores: Sequence[Path],
     complain: Callable[[str], None] = lambda reason: None,
 ) -> dict[str, MetricBars]:
-    """Return the distributions of the results that stores of readings hold, by label.
+    """Find the distributions of the results in stores of readings, by label.
 
-    A reading is shown only if decoding it again gives the score of the run; so are its words,
-    where the store has the readings of all of them (``discode explain --store``). Nothing is asked,
-    and decoders that need hidden states, or that this version does not know, have no bars. A store
-    that cannot be read is left out, and ``complain`` gets the reason.
+    A reading is shown only if decoding it again gives the score of the run; so are its words, if
+    the store has the readings of all of them (``discode explain --store``). No model is used;
+    decoders that need hidden states, or are unknown to this version, have no bars. Unreadable
+    stores are skipped, and ``complain`` gets the reason.
     """
     wanted = {
         label: (result, decoder)
@@ -93,7 +93,7 @@ def find_bars(
 
 
 def _decoder_of(label: str, signature: Signature) -> Decoder | None:
-    """Return the decoder of a signature; of a preset file, which the label names, only if equal."""
+    """Recreate the decoder of a signature; None if it differs or cannot be made."""
     signed = signature.decoder
     if signed is None:
         return None
@@ -111,7 +111,6 @@ def _made_by(run: RunKey, signature: Signature) -> bool:
 
 
 def _digests(pairs: Sequence[Pair]) -> list[str | None]:
-    """Return the SHA-256 of each pair's image; None where it cannot be read."""
     known: dict[str, str | None] = {}
     for pair in pairs:
         if str(pair.image) not in known:
@@ -129,7 +128,6 @@ def _readings(
     run: RunKey,
     bare: bool,
 ) -> tuple[Readings, list[int]]:
-    """Return the readings of a run key, and the numbers of the pairs that they belong to."""
     rows, keys = [], []
     for row, (pair, digest) in enumerate(zip(pairs, digests, strict=True)):
         if digest is not None:
@@ -149,7 +147,7 @@ def _variants(
     run: RunKey,
     bare: bool,
 ) -> tuple[Readings, list[int]]:
-    """Return the numbers of the pairs of which every word was read, and all that explains them."""
+    """Read the readings that explain pairs, with the numbers of the pairs they cover fully."""
     asked = [pairs_to_explain([pair]) for pair in pairs]
     worded = [row for row, its in enumerate(asked) if len(its) > 1]
     # Most were never explained: then their first variant is not there either.
@@ -223,7 +221,7 @@ def _one_axis(
 
 
 def _merge(first: MetricBars, second: MetricBars) -> MetricBars:
-    """Fill what the first lacks from the second: two prompts of one model, or two stores."""
+    """Fill gaps of the first from the second: two prompts of one model, or two stores."""
     lacks = np.isnan(first.before).any(axis=1, keepdims=True)
     return MetricBars(
         first.labels,

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from discode._files import replacing
 from discode._report.assemble import (
     IMAGE_BUDGET,
     ReportFacts,
     TextTable,
-    render_page,
+    grouping_rule,
+    list_differences,
     rows_by_word,
+    save_page,
     short_number,
 )
 from discode._report.thumbnails import make_thumbnails
-from discode._version import __version__
-from discode.bench._compare import GROUP_RULE, note_few_images
+from discode.bench._compare import note_few_images
 from discode.bench._systems import RESAMPLES, JoinedScores, compare_systems, explain_join
 from discode.errors import count_of
 
@@ -81,19 +81,16 @@ def write_captioners(
         entry["flags"].append({})
         failed = [(i, row.error or "no score") for i, row in enumerate(own) if row and row.failed]
         entry["errors"].append(rows_by_word(failed))
-    content = {
-        "title": title or entry["title"], "version": __version__, "notes": [],
-        "images": image_budget > 0, "captioners": True, "benchmarks": [entry],
-        "texts": [*texts.texts], "lists": [*texts.lists],
+    about: dict[str, Any] = {
+        "title": title or entry["title"], "notes": [], "images": image_budget > 0,
+        "captioners": True,
     }  # fmt: skip
-    with replacing(path) as temp:
-        page = render_page(content, [*thumbnails.values()])
-        temp.write_text(page, encoding="utf-8", newline="\n")
+    save_page(path, about, [entry], texts, thumbnails)
     return ReportFacts(len(items), len(thumbnails), 0, tuple(notes))
 
 
 def _find(name: str, folders: Sequence[Path]) -> str:
-    """Return where an image is: in the first folder that has it, else what its name says."""
+    """Find an image in the first folder that has it; else return the name itself."""
     return next(
         (str(folder / name) for folder in folders if name and (folder / name).is_file()), name
     )
@@ -108,14 +105,10 @@ def _summary(joined: JoinedScores, resamples: int) -> dict[str, Any]:
         "versions": {}, "runs": joined.names, "ties": "", "level": 0.95, "digits": 4,
         "main": "mean", "measures": [["mean", "mean"]], "levels": [], "data": "", "bars": [],
         "explained": [],
-        "compared": f"Groups by {resamples} permutations that swap whole images, p adjusted by "
-        f"Holm's method over {count_of(len(done.pairs), 'pair')}, 5 %; {GROUP_RULE}."
+        "compared": grouping_rule(resamples, count_of(len(done.pairs), "pair"))
         if done.pairs
         else "",
-        "differences": [
-            [d.a, d.b, *(short_number(v) for v in (d.difference, d.low, d.high, d.adjusted))]
-            for d in done.pairs
-        ],
+        "differences": list_differences(done.pairs),
         "metrics": [
             {
                 "label": name, "signature": "\n".join(joined.signatures),

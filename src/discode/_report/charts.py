@@ -1,4 +1,4 @@
-"""The numbers behind the report's charts: a metric's scores against what people said."""
+"""The numbers behind the report's charts: a metric's scores against people's judgments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEVELS = 8
 
 
 def rating_levels(values: Floats) -> tuple[list[str], NDArray[np.intp]]:
-    """Return the names of the levels of ratings (M,), lowest first, and the level of each.
+    """Name the levels of ratings (M,), lowest first, and assign each rating its level.
 
     >>> names, level = rating_levels(np.array([1.0, 2.0, 1.0]))
     >>> names, level.tolist()
@@ -36,7 +36,7 @@ def rating_levels(values: Floats) -> tuple[list[str], NDArray[np.intp]]:
 
 
 def chart_metric(log: RunLog, label: str) -> dict[str, Any]:
-    """Return the charts of a metric, for JSON; judgments without a score are left out.
+    """Compute the charts of a metric for JSON; judgments without a score are left out.
 
     ``rows`` are histograms of scores between the ``edges``, one per level of the ratings, and
     ``means`` the mean of each; of preferences there is one, of margins: the score of the caption
@@ -71,7 +71,7 @@ def chart_metric(log: RunLog, label: str) -> dict[str, Any]:
 
 
 def _range(scores: Floats) -> tuple[float, float]:
-    """Return where nearly all scores lie: a few outliers must not flatten the rest."""
+    """Find the range of nearly all scores: a few outliers must not flatten the rest."""
     if not len(scores):
         return 0.0, 1.0
     low, high = (float(q) for q in np.quantile(scores, (0.002, 0.998)))

@@ -11,7 +11,7 @@ from discode.stats import ranks
 
 
 def percentile_ranks(values: Floats) -> Floats:
-    """Return the share of values below each (N,) and half of those equal, in percent; NaN stays.
+    """Share of values below each (N,) plus half of those equal, in percent; NaN stays.
 
     >>> percentile_ranks(np.array([3.0, 1.0, 3.0, np.nan])).round(1).tolist()
     [66.7, 16.7, 66.7, nan]
@@ -24,7 +24,7 @@ def percentile_ranks(values: Floats) -> Floats:
 
 
 def disagreement(log: RunLog, label: str) -> Floats:
-    """Return how far a metric is from people on every item; NaN where it has no score.
+    """Compute how far a metric is from people on every item; NaN without a score.
 
     Ratings: an item is a pair (P,); the percentile rank of its score minus that of its mean
     rating, so that 40 is a caption that the metric places 40 points higher than people do.

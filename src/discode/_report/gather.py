@@ -1,4 +1,4 @@
-"""Bring together what a report is made of: runs of one benchmark joined, and its pairs loaded."""
+"""Gather the data of a report: join the runs of a benchmark, and load its pairs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from discode._pairs import Pair
-from discode.bench._runlog import MetricResult, RunLog
-from discode.bench._tables import benchmark_place
+from discode.bench._runlog import RunLog
+from discode.bench._tables import benchmark_place, name_results
 from discode.benchmarks import BENCHMARKS, load_benchmark
 from discode.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
 class GatheredRun:
-    """Everything that is known about one benchmark, by the names that tables give it.
+    """All data of one benchmark, under its name in tables.
 
     ``sources`` are the runs that were joined into ``log``, ``pairs`` (P) its pairs, or none where
-    its data was not loaded; ``data`` says whether captions and images are shown, and why not.
+    its data was not loaded; ``data`` is the reason, if captions and images are not shown.
     """
 
     name: str
@@ -29,26 +29,19 @@ class GatheredRun:
 
 
 def gather_runs(runs: Mapping[str, RunLog], data: Sequence[Path] = ()) -> list[GatheredRun]:
-    """Join runs, given by name, that ask the same questions, and load their pairs from ``data``.
+    """Join runs, given by name, of the same pairs and judgments, and load the pairs from ``data``.
 
-    Results have the names that :func:`~discode.bench._tables.table_cells` gives them: a metric
-    that two runs made differently has the run's name after its own. Pairs are taken from the first
-    of the folders that holds the very files of the run; otherwise there are none.
+    Results are named by :func:`~discode.bench._tables.name_results`. Pairs are taken from the first
+    folder whose files have the checksums of the run; otherwise there are none.
     """
-    if not any(log.results for log in runs.values()):
-        raise InputError("these runs have no results; discode bench run adds some")
+    names = name_results(runs)
     places: dict[str, dict[str, RunLog]] = {}
     for name, log in runs.items():
+        where, labels = names[name]
         if log.results:
-            places.setdefault(log.benchmark, {})[name] = log
-    gathered = []
-    for benchmark, logs in places.items():
-        first = next(iter(logs.values()))
-        if all(log.same_questions(first) for log in logs.values()):
-            gathered.append(_load(benchmark, _join(logs), tuple(logs), data))
-        else:
-            for name, log in logs.items():
-                gathered.append(_load(f"{benchmark} ({name})", log, (name,), data))
+            results = {labels[label]: result for label, result in log.results.items()}
+            places.setdefault(where, {})[name] = replace(log, results=results)
+    gathered = [_load(where, _join(logs), tuple(logs), data) for where, logs in places.items()]
     return sorted(gathered, key=lambda run: benchmark_place(run.log.benchmark))
 
 
@@ -56,17 +49,10 @@ def _join(runs: Mapping[str, RunLog]) -> RunLog:
     first = next(iter(runs.values()))
     if len({log.protocol.ties for log in runs.values()}) > 1:
         raise InputError(
-            f"runs of {first.benchmark} count ties differently ({', '.join(runs)}); make a report "
-            "of each"
+            f"the runs of {first.benchmark} count ties differently ({', '.join(runs)}); write one "
+            "report for each"
         )
-    signatures: dict[str, set[str]] = {}
-    for log in runs.values():
-        for label, result in log.results.items():
-            signatures.setdefault(label, set()).add(str(result.signature))
-    results: dict[str, MetricResult] = {}
-    for name, log in runs.items():
-        for label, result in log.results.items():
-            results[label if len(signatures[label]) == 1 else f"{label} ({name})"] = result
+    results = {label: result for log in runs.values() for label, result in log.results.items()}
     return replace(first, results=results)
 
 

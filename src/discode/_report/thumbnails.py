@@ -1,4 +1,4 @@
-"""Small copies of images for the page, the ones that are looked at first, within a budget."""
+"""Small copies of images for the page, the most interesting first, within a budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUALITY = 50
 
 
 def make_thumbnails(paths: Sequence[str], budget: int) -> tuple[dict[str, str], list[str]]:
-    """Return thumbnails by the path of their image, and in sentences which images have none.
+    """Make thumbnails by image path, and describe the images without one.
 
     They are made in the order of ``paths`` until together they have ``budget`` characters.
     """
@@ -43,7 +43,7 @@ def make_thumbnails(paths: Sequence[str], budget: int) -> tuple[dict[str, str], 
 
 
 def encode_thumbnail(path: str) -> str:
-    """Return a small copy of an image as base64 of WebP, without any of its metadata."""
+    """Encode a small copy of an image as base64 of WebP, without metadata."""
     small = open_image(path)
     small.thumbnail((SIDE, SIDE), Image.Resampling.BILINEAR)
     file = io.BytesIO()

@@ -142,6 +142,9 @@ class ExplainedCaption(BaseModel):
     spans: list[ExplainedWord] = Field(description="The words that were looked at, in their order")
     left_out: int = Field(description="How many more words the caption has: only 40 are looked at")
     cut: bool = Field(description="Whether the judge read only part of the caption")
+    wrong_throughout: bool = Field(
+        description="Whether no single word is to blame for a score in the lowest third"
+    )
     error: str = Field(description="Why it could not be explained, or not all of it")
 
 

@@ -43,7 +43,7 @@ FOLDS = 5
 ALPHA = 0.05
 """A claim is made where p is at most this."""
 SHOWN = 8
-"""So many of the best decoders stand in the table."""
+"""Number of the best decoders in the table."""
 LINEAR_NOTE = "linear is fitted to people's judgments; each image is scored by weights of others."
 MEASURES = {"tau_c": "τ_c", "mean": "accuracy"}
 
@@ -60,7 +60,7 @@ _DISCODE = (
 
 
 def candidate_decoders(scale: Scale, *, hidden: bool = False) -> dict[str, Decoder]:
-    """Return the decoders to choose from by what ``-m`` calls them, simple ones first.
+    """List the decoders to choose from, keyed by their ``-m`` spelling, simple ones first.
 
     Smoothing, the baseline, and the raw answer; token probabilities at other temperatures,
     p ∝ L^(1/τ); the printed formula; and DISCODE with its trust λ in L, the width of its prior, σ²
@@ -84,10 +84,10 @@ def candidate_decoders(scale: Scale, *, hidden: bool = False) -> dict[str, Decod
 
 @dataclass(frozen=True, eq=False)
 class DecoderChoice:
-    """The decoders that were compared, which was chosen, and what that is worth.
+    """The compared decoders, the chosen one, and its gain on held-out images.
 
     Of the M ``specs`` the baseline is the first. ``agreement`` (M,) is that on all images: too good
-    for the winner, which was chosen on them; ``measure`` says what it is, "tau_c" or "mean"
+    for the winner, which was chosen on them; ``measure`` is its name, "tau_c" or "mean"
     (accuracy). ``failed`` judgments have no score and are not used; ``unusable`` methods have none
     where the baseline has one, ``same`` ones give the scores of the spec they name. ``whole``
     (M, C) is what each of the C images contributes to the agreement, ``tie_rates`` the shares of
@@ -213,17 +213,16 @@ def choose_decoder(
 
 
 def _ties(score: Floats) -> float:
-    """Return the share of tied pairs among the scores that are numbers."""
     return tie_rate(score[np.isfinite(score)])
 
 
 def _comparable(
     values: Mapping[str, Floats],
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
-    """Return the methods to choose from, and those without a score where the baseline has one.
+    """Split the methods into comparable ones and those that lose scores the baseline has.
 
-    Of methods that give the same scores the first is taken, and the third result says for which
-    others: on many models no row reaches 1.0, and all rules for the stem are then one.
+    Of methods with the same scores the first is taken; the third result maps the others to it: on
+    many models no row reaches 1.0, and all rules for the stem are then one.
     """
     base = next(iter(values.values()))
     unusable = [spec for spec in values if (np.isnan(values[spec]) & np.isfinite(base)).any()]
@@ -234,7 +233,7 @@ def _comparable(
 
 
 def _with_scores(judgments: Ratings | Preferences, base: Floats) -> tuple[NDArray[np.bool_], int]:
-    """Return which judgments (M,) count, and how many have no score."""
+    """Determine which judgments (M,) count, and how many have no score."""
     if isinstance(judgments, Ratings):
         keep = scored = np.isfinite(base[judgments.pair])
     else:
@@ -268,7 +267,7 @@ def _calibrate(
 
 
 def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
-    """Return what was found, in sentences; ``measure`` is what agreement is called."""
+    """Describe the result in sentences; ``measure`` is the name of the agreement measure."""
     nested, gain = choice.nested, choice.nested.difference
     value, low, high = (
         round(100 * number, 2) + 0.0 for number in (gain.value, gain.low, gain.high)
@@ -306,9 +305,9 @@ def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
 def make_preset(
     choice: DecoderChoice, decoder: Decoder, scale: Scale, source: Mapping[str, Any], folds: int
 ) -> Preset:
-    """Return the preset of a choice: the recommended method's decoder, and how it was chosen.
+    """Make the preset of a choice: the recommended decoder and how it was chosen.
 
-    ``source`` says whose readings and judgments it was chosen on.
+    ``source`` names the readings and judgments it was chosen on.
     """
     nested, gain = choice.nested, choice.nested.difference
     chosen = {
@@ -352,9 +351,9 @@ def _short(value: float) -> float:
 
 @dataclass(frozen=True)
 class JudgedReadings:
-    """What a decoder is chosen on: readings (P,), the image of each, and people's judgments.
+    """The data that a decoder is chosen on: readings (P,), their images, people's judgments.
 
-    ``source`` says where they come from, and is kept in the preset; ``note`` what was left out.
+    ``source`` names their origin and is kept in the preset; ``note`` lists omissions.
     ``unit`` is "rows" where images are not known, and each row counts as one.
     """
 
@@ -410,7 +409,7 @@ def choose_and_show(
     if together:
         tables = {"choose": _one_table(list(sets.values()), choices, protocol)}
     problems = [
-        f"{judged.title}: {choice.failed:,} of {len(judged.judgments):,} judgments lack a score; "
+        f"{judged.title}: {choice.failed:,} of {len(judged.judgments):,} judgments have no score; "
         f"{next(iter(judged.readings.errors.values()), 'a log-probability is not a number')}"
         for judged, choice in zip(sets.values(), choices, strict=True)
         if choice.failed
@@ -493,7 +492,7 @@ def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
 def _one_table(
     sets: Sequence[JudgedReadings], choices: Sequence[DecoderChoice], protocol: AgreementProtocol
 ) -> CellTable:
-    """Return for each set the agreement of raw and smoothing, the others' gains, and tie rates."""
+    """Tabulate, per set, the agreement of raw and smoothing, the others' gains, and tie rates."""
     rows: list[list[TableValue]] = []
     specs = (*choices[0].same, *choices[0].unusable)
     others = [spec for spec in specs if spec not in (BASELINE, "raw")]
@@ -530,7 +529,6 @@ def _one_table(
 
 
 def _gain(choice: DecoderChoice, number: int, protocol: AgreementProtocol) -> Interval:
-    """Return what a decoder gains over the baseline, in percent, with its interval over images."""
     gain = choice.whole[number] - choice.whole[0]
     interval = bootstrap(
         lambda weights: float(weights @ gain / weights.sum()), np.arange(len(gain)),

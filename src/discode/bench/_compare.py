@@ -16,7 +16,7 @@ from discode.bench._runlog import RunLog
 from discode.benchmarks import Ratings
 from discode.errors import InputError, count_of, lookup
 from discode.stats import (
-    Comparison,
+    Interval,
     UndefinedWarning,
     credit,
     holm,
@@ -29,7 +29,7 @@ from discode.stats import (
 from discode.stats._resampling import FEW_IMAGES, FEWEST
 
 GROUP_RULE = (
-    "a rank begins where all above are better (Holm's p < 5 %); pairs within one may differ"
+    "a group begins where all above are better (Holm's p < 5 %); pairs within one may differ"
 )
 """How :func:`adjust_and_group` makes groups, for readers of a table."""
 LEVEL = 0.95
@@ -37,7 +37,7 @@ LEVEL = 0.95
 
 
 def note_few_images(images: int) -> list[str]:
-    """Return what is to be said of the intervals of so few images; nothing where they are many."""
+    """Warn about intervals from few images; an empty list if there are enough."""
     if images >= FEW_IMAGES:
         return []
     what = "intervals are too narrow" if images >= FEWEST else "there is no interval"
@@ -59,7 +59,7 @@ class Difference:
     wins: ClassVar[str] = "is better than"
 
     def verdict(self) -> str:
-        """Return the conclusion in words, at 5 %."""
+        """State the conclusion in words, at 5 %."""
         if self.adjusted >= 0.05:
             return f"no difference between {self.a} and {self.b} was shown"
         winner, loser = (self.a, self.b) if self.difference > 0 else (self.b, self.a)
@@ -67,7 +67,7 @@ class Difference:
 
 
 def worse_than(pairs: Iterable[Difference], best: str) -> set[str]:
-    """Return what differs from ``best``, which has the highest value, by Holm's p < 5 %.
+    """Find everything that differs from ``best``, the highest value, by Holm's p < 5 %.
 
     >>> worse_than([Difference("a", "b", 0.2, 0.1, 0.3, 0.01, 0.02)], "a")
     {'b'}
@@ -82,9 +82,9 @@ D = TypeVar("D", bound=Difference)
 def adjust_and_group(
     rows: Sequence[D], values: Mapping[str, float]
 ) -> tuple[tuple[D, ...], tuple[tuple[str, ...], ...]]:
-    """Return the differences with Holm's p, and groups that differ by it, the best first.
+    """Adjust p-values by Holm's method, and group what does not differ, best first.
 
-    ``values`` are what the groups are ordered by; what has none is in no group.
+    Groups are ordered by ``values``; names whose value is NaN are in no group.
     """
     adjusted = holm([row.p for row in rows]).tolist()
     pairs = tuple(replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True))
@@ -100,18 +100,13 @@ def adjust_and_group(
 
 @dataclass(frozen=True)
 class MetricDifference(Difference):
-    """Metric ``a`` against ``b`` by a measure of agreement, in percent.
-
-    ``p`` is the permutation test's, ``p_bootstrap`` that of the paired bootstrap.
-    """
+    """Metric ``a`` against ``b`` by a measure of agreement, in percent; p of a permutation test."""
 
     measure: str
     value_a: float
     value_b: float
-    p_bootstrap: float
 
     def verdict(self) -> str:
-        """Return the conclusion in words, at 5 %."""
         if not np.isnan(self.p):
             return super().verdict()
         values = {self.a: self.value_a, self.b: self.value_b}
@@ -161,7 +156,7 @@ def compare_metrics(
     names = list(dict.fromkeys(names or [name for name in log.results if name not in silent]))
     if len(names) < 2:
         known = ", ".join(log.results) or "none"
-        raise InputError(f"two metrics or more are compared; this run has {known}")
+        raise InputError(f"a comparison needs two metrics or more; this run has {known}")
     judged = log.judgments
     allowed = ("tau_c", "tau_b") if isinstance(judged, Ratings) else ("mean",)
     measure = measure or main_measure(log.benchmark, judged)
@@ -180,12 +175,11 @@ def compare_metrics(
         permuted = _permute(log, names, keep, measure, swap, resamples, seed)
         rows = []
         for a, b in combinations(names, 2):
-            drawn = resampled_difference(draws[a], draws[b], LEVEL)
-            apart, p = drawn.difference.times(100), permuted[a, b]
+            apart = resampled_difference(draws[a], draws[b], LEVEL).difference.times(100)
+            p = permuted[a, b]
             rows.append(
                 MetricDifference(
-                    a, b, apart.value, apart.low, apart.high, p, p, measure, values[a], values[b],
-                    drawn.p,
+                    a, b, apart.value, apart.low, apart.high, p, p, measure, values[a], values[b]
                 )
             )  # fmt: skip
     pairs, groups = adjust_and_group(rows, values)
@@ -193,12 +187,11 @@ def compare_metrics(
     return MetricComparison(pairs, groups, int((~keep).sum()), silent, len(np.unique(images)), ties)
 
 
-def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtocol) -> Comparison:
-    """Return how much better metric ``a`` agrees with people than ``b``, in percent, and p.
+def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtocol) -> Interval:
+    """Compute how much better ``a`` agrees with people than ``b``, in percent.
 
-    Interval and p are of the paired bootstrap over images; without resamples they are NaN. The
-    measure is the benchmark's own, on the judgments for which both have a score; m in τ_c is
-    people's for both.
+    The interval is of the paired bootstrap over images, NaN without resamples. The measure is the
+    benchmark's own, on the judgments for which both have a score; m in τ_c is people's for both.
     """
     measure = main_measure(log.benchmark, log.judgments)
     keep = _shared_judgments(log, (a, b))
@@ -207,12 +200,11 @@ def agreement_difference(log: RunLog, a: str, b: str, protocol: AgreementProtoco
         resample(_statistic(log, name, measure, keep), images, protocol.resamples, protocol.seed)
         for name in (a, b)
     )
-    drawn = resampled_difference(ours, theirs, protocol.level)
-    return replace(drawn, difference=drawn.difference.times(100))
+    return resampled_difference(ours, theirs, protocol.level).difference.times(100)
 
 
 def _shared_judgments(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:
-    """Return the judgments for which all metrics have a score, (M,).
+    """Mark the judgments (M,) for which all metrics have a score.
 
     A preference without a score counts as wrong, so that none is left out whose image is present.
     """
@@ -240,7 +232,6 @@ def _permute(
     resamples: int,
     seed: int,
 ) -> dict[tuple[str, str], float]:
-    """Return p of the permutation test of every two metrics."""
     judged, values = log.judgments, [log.results[name].value for name in names]
     images = log.judged_image[keep]
     if isinstance(judged, Ratings):

@@ -1,10 +1,10 @@
 """Which digits a model prefers, whatever the image and the caption: the mass above one hump.
 
 A model that rates on digits answers with symbols, and some symbols are likelier than the ratings
-around them: the paper calls it symbolic bias, and says that 0 is often overestimated; its figure
-has four raw digits (0, 5, 8, 9). People's ratings have one hump, so the mass above the best single
-hump is the measure. With p the token probabilities (K,) of a pair, renormalised over the answers,
-and r the raw answer,
+around them: the paper calls it symbolic bias, and reports that 0 is often overestimated; its
+figure has four raw digits (0, 5, 8, 9). People's ratings have one hump, so the mass above the best
+single hump is the measure. With p the token probabilities (K,) of a pair, renormalised over the
+answers, and r the raw answer,
 
     h(d) = min p(x) over the answers x from r to d,   bias(d) = mean over pairs of p(d) - h(d).
 
@@ -32,7 +32,7 @@ SEEN = 0.01
 
 @dataclass(frozen=True, eq=False)
 class DigitCounts:
-    """What a model's digits look like over N pairs, for K answers.
+    """Statistics of a model's digits over N pairs, for K answers.
 
     ``top`` pairs have the highest rating by its stem (1.0): there is no digit to choose after it,
     and they are left out of all that follows, as are ``failed`` pairs without a reading. ``counts``
@@ -57,7 +57,7 @@ class DigitCounts:
 
 
 def above_one_hump(p: Floats) -> Floats:
-    """Return p - h for distributions (N, K): the mass that no hump around the largest explains.
+    """Compute p - h of distributions (N, K): the mass outside one hump around the maximum.
 
     >>> above_one_hump(np.array([[0.3, 0.1, 0.6], [0.2, 0.5, 0.3]])).round(2).tolist()
     [[0.2, 0.0, 0.0], [0.0, 0.0, 0.0]]
@@ -72,9 +72,9 @@ def above_one_hump(p: Floats) -> Floats:
 
 
 def led_by_second_hump(p: Floats) -> NDArray[np.bool_]:
-    """Return whether most of the way from the raw to the expected answer is a second hump's (N,).
+    """Mark rows (N,) where a second hump causes most of the shift from raw to expected answer.
 
-    It may be tiny: where a model is nearly sure, what is left decides the order of the scores.
+    The shift may be tiny: if a model is nearly sure, the rest decides the order of the scores.
 
     >>> led_by_second_hump(np.array([[0.99, 0.004, 0.0, 0.001, 0.005], [0.6, 0.2, 0.2, 0.0, 0.0]]))
     array([ True, False])

@@ -1,4 +1,4 @@
-"""What figures share: colours, an empty figure, saving it whole; and captioners compared."""
+"""Shared parts of figures (colours, empty figures, atomic saving), and the plot of captioners."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEFORE, RED, BLUE, GREEN = "#a9b4bf", "#d1495b", "#2563eb", "#1b7f5c"
 
 
 def empty_figure(width: float, height: float, layout: str | None = "constrained") -> Any:
-    """Return a figure of so many inches; not through pyplot, which needs a backend for windows."""
+    """Create a figure, sized in inches, without pyplot, which requires a window backend."""
     figure = require("matplotlib.figure", "plot").Figure
     return figure(figsize=(width, height), layout=layout)
 
@@ -26,7 +26,7 @@ def empty_figure(width: float, height: float, layout: str | None = "constrained"
 def save_figure(figure: Any, out: Path, dpi: int = 110) -> None:
     """Write a figure whole or not at all; its format is the suffix of the file."""
     with replacing(out) as temp, warnings.catch_warnings():
-        # A letter that the font lacks is drawn as a box.
+        # A letter missing from the font is drawn as a box.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         figure.savefig(temp, dpi=dpi, format=out.suffix.lstrip(".").lower() or "png")
 
@@ -90,6 +90,5 @@ def _interval(panel: Any, place: int, value: float, low: float, high: float, col
 
 
 def _short(name: str) -> str:
-    """Return a name as matplotlib is to draw it: not too long, and no formula."""
     text = name if len(name) <= 30 else f"...{name[-27:]}"
     return text.replace("$", r"\$")

@@ -19,17 +19,17 @@ class Bold(str):
 
 
 WORSE_NOTE = "bold: the best; †: worse than the best (Holm's p < 5 %)"
-"""What bold and † mean in a LaTeX table, where both are used."""
+"""Explains bold and † below a LaTeX table."""
 
 TableValue = str | float | Interval | None
-"""What a cell holds: text as it is, a number, a number with its interval, or nothing."""
+"""A cell: literal text, a number, a number with its interval, or nothing."""
 ColumnTitle = str | tuple[str, str]
 """A column's title, or the title of the columns it stands under and its own."""
 
 
 @dataclass(frozen=True)
 class CellTable:
-    """A table: what its columns are called, and what stands in each row.
+    """A table: the titles of its columns, and its rows.
 
     The first cell of a row is its name; two spaces before it put the row under the one above, and a
     row with a name alone is a heading. The bounds of an interval have a row of their own below,
@@ -52,7 +52,7 @@ class CellTable:
 
 
 def write_table(table: CellTable, form: str = "text") -> str:
-    """Return a table as "text", "markdown", "latex" or "csv", without a newline at its end.
+    """Format a table as "text", "markdown", "latex" or "csv", without a final newline.
 
     >>> rows = [["smoothing", Interval(51.49, 49.5, 53.4, 0.95)], ["  paper", "55.7"]]
     >>> write_table(CellTable(["metric", "τ_c"], rows), "csv").splitlines()
@@ -62,7 +62,7 @@ def write_table(table: CellTable, form: str = "text") -> str:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """Return a number with so many decimals; what rounds to zero has no sign."""
+    """Format a number with so many decimals; a zero has no sign."""
     return f"{round(value, digits) + 0.0:.{digits}f}"  # -0.0 + 0.0 is 0.0
 
 
@@ -83,7 +83,7 @@ def _bounds(value: TableValue, digits: int) -> str:
 
 
 def _texts(table: CellTable) -> list[list[str]]:
-    """Return every row as text, with a row of bounds below each that has intervals."""
+    """Convert every row to text, with a row of bounds below each that has intervals."""
     texts: list[list[str]] = []
     for row in table.rows:
         name, cells = row[0], _cells(row, len(table.columns))
@@ -96,7 +96,6 @@ def _texts(table: CellTable) -> list[list[str]]:
 
 
 def _cells(row: Sequence[TableValue], columns: int) -> list[TableValue]:
-    """Return a row's cells after its name, empty ones added."""
     return [*row[1:], *[None] * (columns - len(row))]
 
 
@@ -105,7 +104,7 @@ def _depth(name: str) -> int:
 
 
 def _titles(columns: Sequence[ColumnTitle]) -> tuple[list[str], list[str]]:
-    """Return the two lines above the columns; a shared title is above the first of its columns."""
+    """Split titles into two lines; a shared title stands above the first of its columns."""
     pairs = [("", title) if isinstance(title, str) else title for title in columns]
     first = [
         above if number == 0 or pairs[number - 1][0] != above else ""
@@ -115,7 +114,6 @@ def _titles(columns: Sequence[ColumnTitle]) -> tuple[list[str], list[str]]:
 
 
 def _spans(columns: Sequence[ColumnTitle], first: Sequence[str]) -> list[tuple[int, int]]:
-    """Return where columns that stand under one title begin and end; others are alone."""
     alone = (isinstance(title, str) or not title[0] for title in columns)
     starts = [n for n, own in enumerate(alone) if own or first[n]]
     return list(zip(starts, [*starts[1:], len(columns)], strict=True))
@@ -124,7 +122,7 @@ def _spans(columns: Sequence[ColumnTitle], first: Sequence[str]) -> list[tuple[i
 def _text(table: CellTable) -> str:
     first, second = _titles(table.columns)
     rows = _texts(table)
-    # A heading may be longer than any name: nothing stands beside it.
+    # Headings have no cells to their right, so they may be longer than the names.
     names = [row[0] for row in rows if any(row[1:])] or [row[0] for row in rows]
     wide = [max(map(len, [second[0], *names]))]
     for number, head in enumerate(second[1:], 1):
@@ -164,7 +162,7 @@ def _markdown(table: CellTable) -> str:
 
 
 def _inert(text: str) -> str:
-    """Return a cell of a Markdown table: a caption may hold columns, tags and links.
+    """Escape a cell for a Markdown table: captions may contain pipes, tags and links.
 
     >>> _inert("a | <b> [c](d)")
     'a \\\\| &lt;b> \\\\[c](d)'
@@ -210,7 +208,7 @@ def _tex(text: str) -> str:
 
 
 def _csv(table: CellTable) -> str:
-    """Return the rows with the names of those they stand under, and bounds in columns."""
+    """Format rows with the names of their headings, and bounds in columns."""
     titles = [title if isinstance(title, str) else " ".join(title) for title in table.columns]
     spread = [
         any(isinstance(row[number], Interval) for row in table.rows if number < len(row))

@@ -35,7 +35,7 @@ FEWEST_FOLDS = 5
 
 @dataclass(frozen=True, eq=False)
 class LearnedDecoder:
-    """A linear decoder fitted on all images, and what it is on images it was not fitted on.
+    """A linear decoder fitted on all images, and those that score each held-out fold.
 
     ``by_fold`` has the decoder that scores each of the K folds, ``score`` (P,) those scores;
     ``without`` (K, P) are scores by weights that fold k had no part in, for the choice outside it.
@@ -85,7 +85,7 @@ def learn_linear(
 
 
 def _helpers(fold: int, count: int) -> frozenset[int]:
-    """Return the folds that a fold's weights are fitted on: of two folds never each on the other.
+    """Choose the folds that fit a fold's weights; no two folds help each other.
 
     >>> [sorted(_helpers(fold, 5)) for fold in range(5)]
     [[1, 2], [2, 3], [3, 4], [0, 4], [0, 1]]
@@ -94,7 +94,7 @@ def _helpers(fold: int, count: int) -> frozenset[int]:
 
 
 def _fit(judgments: Ratings | Preferences, table: Floats, used: NDArray[np.bool_]) -> Floats:
-    """Return the bias and the weights (1 + F,) of terms (P, F), fitted on the judgments ``used``.
+    """Fit the bias and the weights (1 + F,) of terms (P, F) to the judgments ``used``.
 
     Scores get the mean and the spread of the smoothed ones, which are the first term.
     """
@@ -126,7 +126,7 @@ def _fit(judgments: Ratings | Preferences, table: Floats, used: NDArray[np.bool_
 
 
 def ridge(x: Floats, y: Floats, penalty: Floats) -> Floats:
-    """Return the w (F,) that minimise |y - x·w|² + Σ penalty·w², of equal ones the smallest.
+    """Find the w (F,) that minimises |y - x·w|² + Σ penalty·w²; the smallest if not unique.
 
     >>> ridge(np.array([[1.0], [1.0]]), np.array([1.0, 3.0]), np.array([2.0])).tolist()
     [1.0]

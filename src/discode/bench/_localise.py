@@ -1,4 +1,4 @@
-"""Whether a judge's explanations point at the wrong word, measured where it is known: FOIL."""
+"""Whether a judge's explanations find the wrong word of a caption, measured on FOIL."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def measure_localisation(
 ) -> Localisation:
     """Explain FOIL's captions, of which the wrong ones are right ones with a word changed.
 
-    A wrong caption of which no word that was changed is looked at counts as not found.
+    A wrong caption counts as not found if none of its changed words is examined.
     """
     judged, protocol = benchmark.judgments, protocol or AgreementProtocol()
     if benchmark.name != "foil" or not isinstance(judged, Preferences):
-        raise InputError(f"which words of {benchmark.name} are wrong is not known; give foil")
+        raise InputError(f"{benchmark.name} does not mark its wrong words; use foil")
     pairs, which = benchmark.bare_pairs()
     bare = judge.explain_pairs(pairs, threshold, progress)
     explained = [bare[number] for number in which]  # a row per pair
@@ -80,7 +80,7 @@ def measure_localisation(
 
 
 def changed_words(right: str, wrong: Explanation) -> list[Span]:
-    """Return the words of a wrong caption that the right one does not have at their place."""
+    """Find the words of a wrong caption that differ from the right one."""
     a, b = ([span.text.lower() for span in spans] for spans in (find_spans(right), wrong.spans))
     changes = difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
     return [s for tag, _, _, i, j in changes if tag != "equal" for s in wrong.spans[i:j]]

@@ -1,8 +1,8 @@
-"""The numbers that are printed in the paper's tables, and which of them a run may be held against.
+"""The numbers printed in the paper's tables, and which of them match a run.
 
 ``data/published.csv`` has one cell per row, in percent where the paper prints percent; empty cells
-("--") are left out. A cell stands beside a run's number where benchmark, metric and model are the
-same; otherwise there is no number of the paper.
+("--") are left out. A cell is compared with a run's number if benchmark, metric and model are the
+same; otherwise the run has no number of the paper.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PublishedCell:
 
     ``column`` is a benchmark and a measure ("flickr8k-cf tau_b", "pascal50s HC", "mceval mean"),
     ``setting`` what a row varies ("sigma2=0.05", "scale=five", "divergence=beta"). ``metric`` and
-    ``scale`` are what reproduces it here ("paper:sigma2=0.05" on "unit"), "" if nothing does.
+    ``scale`` reproduce it here ("paper:sigma2=0.05" on "unit"), "" if nothing does.
     """
 
     table: str
@@ -75,7 +75,7 @@ class PublishedCell:
 
     @property
     def title(self) -> str:
-        r"""What the row is called, without citations and LaTeX.
+        r"""The row's title without citations and LaTeX.
 
         >>> {cell.title for cell in published_cells("ablation")} >= {"w/o divergence term D_alpha"}
         True
@@ -86,7 +86,7 @@ class PublishedCell:
 def published_cells(
     table: str | None = None, system: str | None = None, column: str | None = None
 ) -> tuple[PublishedCell, ...]:
-    """Return the paper's cells, or those of a table, a system, a column.
+    """Select cells of the paper by table, system and column; all of them by default.
 
     >>> [cell.value for cell in published_cells("sota_main", "cider", "composite tau_c")]
     [37.7]
@@ -110,7 +110,7 @@ def _cells() -> tuple[PublishedCell, ...]:
 
 
 def published_column(log: RunLog, measure: str) -> str:
-    """Return the column that a measure of a run has in the paper's tables, or would have."""
+    """Name the column of the paper's tables that a measure of a run belongs to."""
     row = BENCHMARKS.get(log.benchmark)
     if row is None:
         return f"{log.benchmark} {measure}"
@@ -119,7 +119,7 @@ def published_column(log: RunLog, measure: str) -> str:
 
 
 def has_published_data(log: RunLog) -> bool:
-    """Return whether a run has the paper's numbers of images and judgments, and its protocol."""
+    """Whether a run matches the paper's numbers of images and judgments, and its protocol."""
     row = BENCHMARKS.get(log.benchmark)
     if row is None or row.published_sizes is None:
         return False
@@ -137,7 +137,7 @@ FEW = 0.01
 
 
 def published_cell(log: RunLog, label: str, measure: str) -> PublishedCell | None:
-    """Return the paper's number of the same benchmark, metric and model; None if it has none.
+    """Look up the paper's number for the same benchmark, metric and model, or None.
 
     A metric includes its options, and a judge's its prompt, its scale and whether it saw
     references. A row of scores from a file is named by its label: METRIC or METRIC@MODEL.
@@ -161,7 +161,7 @@ def _other_m(log: RunLog, label: str) -> bool:
 
 @cache
 def _by_key() -> dict[tuple[str, ...], PublishedCell | None]:
-    """Return cells by column, metric, scale and model; None where tables contradict each other."""
+    """Index cells by column, metric, scale and model; None marks contradictory tables."""
     cells: dict[tuple[str, ...], PublishedCell | None] = {}
     for cell in published_cells():
         if cell.metric:
@@ -187,7 +187,7 @@ _UNQUANTISED = ("none", "float32", "bfloat16", "float16")
 
 
 def _key(label: str, signature: Signature) -> tuple[str, str, str]:
-    """Return the metric, the scale and the model of a result as cells have them."""
+    """Identify a result by metric, scale and model, as cells do."""
     if signature.decoder is None:
         name, model = signature.get("metric"), signature.get("model").rpartition("/")[2]
         if name not in METRICS:  # scores from a file
@@ -217,7 +217,7 @@ def _judges() -> dict[SignedDecoder, str]:
 
 
 def paper_model(model: str) -> str:
-    """Return what the paper calls a model; "" where it is not one of the paper's.
+    """Translate a model's name to the paper's; "" if the paper does not have the model.
 
     A model that was loaded from a folder has the last part of its hub name alone, and a served one
     its server's address after it.

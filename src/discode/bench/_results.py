@@ -1,4 +1,4 @@
-"""What a study or a choice found: tables, figures, files and sentences, and writing them all."""
+"""Results of a study or a choice (tables, figures, files, sentences), and how they are written."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ img { max-width: 100%; height: auto; background: #fff }"""
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What a study found.
+    """The results of a study.
 
     Tables, figures and other files have the names of their files; the first table is the one to
     look at first, and a figure is a function that draws it to a path (PNG, SVG or PDF).
-    ``findings`` state the results in sentences, ``problems`` what failed and why, and ``left_out``
-    what was not computed because a model, a file or a program is missing.
+    ``findings`` state the results in sentences, ``problems`` list failures with their reasons, and
+    ``left_out`` lists omissions because a model, a file or a program is missing.
     """
 
     tables: Mapping[str, CellTable]
@@ -41,7 +41,7 @@ class StudyResult:
 
 
 def file_stem(text: str) -> str:
-    """Return a name as the stem of a file.
+    """Convert a name to the stem of a file name.
 
     >>> file_stem("llava-hf/llava-v1.6 foil:references=4")
     'llava-hf_llava-v1.6_foil_references_4'
@@ -52,7 +52,7 @@ def file_stem(text: str) -> str:
 def write_result(name: str, result: StudyResult, folder: Path) -> StudyResult:
     """Write tables in all formats, findings, runs, other files and figures into a folder.
 
-    Where figures cannot be drawn, the result that is returned says so.
+    If figures cannot be drawn, the returned result records it.
     """
     for kind, suffix in SUFFIXES.items():
         parts = [write_table(table, kind) for table in result.tables.values()]
@@ -105,7 +105,6 @@ def write_page(
 
 
 def _section(study: str, about: str, result: StudyResult) -> str:
-    """Return a result as HTML: its first table open, the others folded."""
     parts = [f'<h2 id="{study}">{study}</h2>', f"<p>{escape(about)}</p>"]
     for number, (name, table) in enumerate(result.tables.items()):
         shown = " open" if number == 0 else ""

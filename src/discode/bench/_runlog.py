@@ -1,8 +1,8 @@
 """The log of a run: every score of every metric on a benchmark, and how each was made.
 
 It is versioned JSON. Tables, figures and comparisons are made from it alone; a run that is repeated
-reuses scores that were made the same way. Version 2 has the fields of every signature beside its
-text; version 1 is read as well.
+reuses scores that were made the same way. Version 2 has the text and the fields of every
+signature; version 1, with the text alone, can still be read.
 """
 
 from __future__ import annotations
@@ -50,10 +50,7 @@ class MetricResult:
 
     @property
     def failures(self) -> dict[int, str]:
-        """The errors, but for pairs without references beside others that have some.
-
-        That is how the benchmark is, and no second run would change it.
-        """
+        """The errors, except for missing references of some pairs, which no second run changes."""
         if len(self.errors) == len(self.value):
             return dict(self.errors)
         return {row: why for row, why in self.errors.items() if why != NO_REFERENCES}
@@ -78,7 +75,7 @@ class RunLog:
     def begin(
         cls, benchmark: Benchmark, protocol: AgreementProtocol, versions: Mapping[str, str]
     ) -> RunLog:
-        """Return the log of a run that has not scored anything yet."""
+        """Create the log of a run without any scores."""
         return cls(
             benchmark.name,
             {name: option_text(value) for name, value in benchmark.options.items()},
@@ -100,7 +97,7 @@ class RunLog:
         return {**defaults, **self.options} == {**defaults, **other.options}
 
     def judged(self, errors: Mapping[int, str]) -> NDArray[np.bool_]:
-        """Return which judgments (M,) a result is about: those of images that were not missing.
+        """Mark the judgments (M,) whose images are present.
 
         ``errors`` are the result's.
         """
@@ -135,7 +132,7 @@ class RunLog:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RunLog:
-        """Read a log, or raise an error that says why it cannot be read."""
+        """Read a log; the error gives the reason if it cannot be read."""
         path = Path(path)
         if not path.is_file():
             raise InputError(f"no such run: {path}; discode bench run ... -o FILE makes one")
@@ -151,8 +148,7 @@ class RunLog:
             )
         if data.get("version") not in (1, VERSION):
             raise InputError(
-                f"{path.name} has the version {data.get('version')}; this discode reads 1 to "
-                f"{VERSION}"
+                f"{path.name} has version {data.get('version')}; this discode reads 1 to {VERSION}"
             )
         try:
             log = cls(
@@ -184,7 +180,7 @@ class RunLog:
         ) | {"ties", "failed"}
         for label, result in self.results.items():
             if lost := names - result.measures.keys():
-                raise ValueError(f"{label} lacks {', '.join(sorted(lost))}")
+                raise ValueError(f"{label} has no {', '.join(sorted(lost))}")
 
 
 def _to_json(result: MetricResult) -> dict[str, Any]:

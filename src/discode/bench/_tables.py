@@ -1,4 +1,4 @@
-"""Tables and plots of runs as the paper lays them out, with its numbers beside ours."""
+"""Tables and plots of runs in the layout of the paper, with its numbers next to ours."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TableCell:
 
 
 def with_one_m(runs: Mapping[str, RunLog]) -> dict[str, RunLog]:
-    """Return runs whose τ_c have one m: people's, where they have several."""
+    """Use one m for the τ_c of all runs: people's, if the runs have different ones."""
     rated = {name: log for name, log in runs.items() if isinstance(log.judgments, Ratings)}
     if len({log.protocol.tau_m for log in rated.values()}) < 2:
         return dict(runs)
@@ -76,34 +76,48 @@ def with_one_m(runs: Mapping[str, RunLog]) -> dict[str, RunLog]:
 
 
 def note_tau_c(runs: Iterable[RunLog]) -> list[str]:
-    """Return a line on m in the τ_c of runs; none where all have preferences."""
+    """Describe m in the τ_c of the runs; empty if all of them have preferences."""
     rules = dict.fromkeys(log.protocol.tau_m for log in runs if isinstance(log.judgments, Ratings))
     return [TAU_C_NOTES[rule] for rule in rules]
 
 
-def table_cells(runs: Mapping[str, RunLog], measures: Sequence[str] = ()) -> list[TableCell]:
-    """Return every cell of a table of runs, which are given by name.
+def name_results(runs: Mapping[str, RunLog]) -> dict[str, tuple[str, dict[str, str]]]:
+    """Map each run to the displayed names of its benchmark and of its metrics.
 
-    ``measures`` are those of ratings, by default τ_b and τ_c. A metric that two runs made
-    differently has the run's name after its own, and so has a benchmark whose data or options
-    differ between runs.
+    If two runs computed a metric differently, the run's name follows the metric's; if the data or
+    the options of a benchmark differ between runs, it follows the benchmark's.
     """
     if not any(log.results for log in runs.values()):
-        raise InputError("these runs have no results; discode bench run adds some")
+        raise InputError("these runs have no results; add some with discode bench run")
     signatures: dict[tuple[str, str], set[str]] = {}
     places: dict[str, list[RunLog]] = {}
     for log in runs.values():
         places.setdefault(log.benchmark, []).append(log)
         for label, result in log.results.items():
             signatures.setdefault((label, log.benchmark), set()).add(str(result.signature))
-    cells: dict[tuple[str, str, str], TableCell] = {}
+    names: dict[str, tuple[str, dict[str, str]]] = {}
     for name, log in runs.items():
-        alike = all(log.same_questions(other) for other in places[log.benchmark])
-        where = log.benchmark if alike else f"{log.benchmark} ({name})"
+        benchmark = log.benchmark
+        alike = all(log.same_questions(other) for other in places[benchmark])
+        names[name] = benchmark if alike else f"{benchmark} ({name})", {
+            label: label if not alike or len(signatures[label, benchmark]) == 1
+            else f"{label} ({name})"
+            for label in log.results
+        }  # fmt: skip
+    return names
+
+
+def table_cells(runs: Mapping[str, RunLog], measures: Sequence[str] = ()) -> list[TableCell]:
+    """Compute every cell of a table of runs, named as :func:`name_results` names them.
+
+    ``measures`` selects measures of ratings; the default is τ_b and τ_c.
+    """
+    cells: dict[tuple[str, str, str], TableCell] = {}
+    for name, (where, labels) in name_results(runs).items():
+        log = runs[name]
         columns = {name: published_column(log, name) for name in table_measures(log, measures)}
-        for label, result in log.results.items():
-            one_way = not alike or len(signatures[label, log.benchmark]) == 1
-            shown = label if one_way else f"{label} ({name})"
+        for label, shown in labels.items():
+            result = log.results[label]
             for measure, column in columns.items():
                 cells[shown, where, measure] = TableCell(
                     shown, where, measure, column, result.measures[measure].times(100),
@@ -120,7 +134,7 @@ def check_measures(names: Iterable[str]) -> None:
 
 
 def table_measures(log: RunLog, wanted: Sequence[str] = ()) -> list[str]:
-    """Return the measures that the table of a run shows, in order; ``wanted`` are of ratings."""
+    """List the measures in a run's table, in order; ``wanted`` selects those of ratings."""
     if isinstance(log.judgments, Ratings):
         return [*dict.fromkeys(wanted or RATING_MEASURES[:2])]
     present = sorted(set(log.judgments.category))
@@ -137,11 +151,11 @@ def render_table(
     intervals: bool = False,
     measures: Sequence[str] = (),
 ) -> str:
-    """Return a table as "text", "markdown", "latex" or "csv".
+    """Format runs as a table: "text", "markdown", "latex" or "csv".
 
     ``measures`` are those of ratings, any of ``RATING_MEASURES``; τ_b and τ_c by default. Each
     metric has a row with our numbers, one with the paper's where it has some, and one with the
-    difference; ``intervals`` adds those of the bootstrap. Tie rates stand beside τ_b where they
+    difference; ``intervals`` adds those of the bootstrap. Tie rates follow τ_b if they
     differ by more than ``TIE_GAP``. The CSV has one line per cell, with everything. LaTeX has the
     best of each column in bold, and marks metrics that are worse by :func:`compare_metrics`.
     """
@@ -192,7 +206,7 @@ def render_table(
 
 
 def tie_cells(cells: Sequence[TableCell]) -> tuple[list[TableCell], list[str]]:
-    """Return cells of the tie rates that differ within a benchmark, and a line on each of these."""
+    """Make cells of tie rates that differ within a benchmark, and a line on each of these."""
     several = len({cell.benchmark for cell in cells}) > 1
     rated: dict[str, list[TableCell]] = {}
     for cell in cells:
@@ -213,7 +227,7 @@ def tie_cells(cells: Sequence[TableCell]) -> tuple[list[TableCell], list[str]]:
 
 
 def note_failed(cells: Iterable[TableCell]) -> list[str]:
-    """Return a line on the shares of judgments without a score; none if all have one."""
+    """Report the share of judgments without a score; empty if all have one."""
     lost = {(cell.metric, cell.benchmark): cell for cell in cells if cell.failed > 0}
     failed = [
         f"{cell.metric} {max(cell.failed, 0.01):.2f} % of {cell.benchmark}"
@@ -225,7 +239,7 @@ def note_failed(cells: Iterable[TableCell]) -> list[str]:
 def _best_and_worse(
     runs: Mapping[str, RunLog], every: Sequence[TableCell]
 ) -> tuple[set[TableCell], set[TableCell]]:
-    """Return the best cell of each column, and those that are worse where one run has them all."""
+    """Find the best cell of each column, and those that are worse if one run has them all."""
     columns: dict[tuple[str, str], list[TableCell]] = {}
     for cell in every:
         if cell.measure != "ties" and not math.isnan(cell.value):
@@ -253,7 +267,6 @@ def _row(
 
 
 def _every_cell(every: Sequence[TableCell]) -> CellTable:
-    """Return one row per cell, with everything."""
     names = ("metric", "benchmark", "measure", "value", "low", "high", "paper", "difference")
     rows = []
     for cell in every:
@@ -268,14 +281,14 @@ def _every_cell(every: Sequence[TableCell]) -> CellTable:
 
 
 def benchmark_place(name: str) -> int:
-    """Return a benchmark's place among the columns; its name may have a run's name after it."""
+    """Position of a benchmark among the columns; a run's name after it is ignored."""
     names = list(BENCHMARKS)
     bare = name.partition(" ")[0]
     return names.index(bare) if bare in names else len(names)
 
 
 def benchmark_title(name: str) -> str:
-    """Return what tables and figures call a benchmark."""
+    """Look up the title of a benchmark in tables and figures."""
     return BENCHMARKS[name].title if name in BENCHMARKS else name
 
 
@@ -323,7 +336,7 @@ def plot_runs(runs: Mapping[str, RunLog], path: Path) -> None:
 
 
 def published_table(name: str) -> CellTable:
-    """Return a table of the paper as it lays it out: systems or settings down, measures across."""
+    """Lay out a table of the paper: systems or settings down, measures across."""
     cells = published_cells(name)
     rows: dict[tuple[str, ...], dict[ColumnTitle, PublishedCell]] = {}
     for cell in cells:
@@ -355,7 +368,7 @@ def published_table(name: str) -> CellTable:
 
 
 def _printed_column(cell: PublishedCell) -> ColumnTitle:
-    """Return where a cell of the paper stands; benchmarks are the rows of their own statistics."""
+    """Locate a cell of the paper; benchmark statistics have the benchmarks as rows."""
     name, measure = cell.column.split()
     if not cell.system:
         return measure

@@ -52,7 +52,7 @@ _ROWS = (
 
 
 def _adopt(name: str, plugin: object) -> BenchmarkRow:
-    """Return the row of a plug-in; what it loads says which version of the plug-in it was."""
+    """Check the row of a plug-in, and record the plug-in's version in its benchmarks."""
     if not isinstance(plugin, BenchmarkRow):
         raise InputError(f"{name} is not a benchmark; give a BenchmarkRow")
     load_plugin, version = plugin.load, plugin_version(plugin.load.__module__)
@@ -84,7 +84,7 @@ def load_benchmark(
 def find_benchmark(
     spec: str, options: Mapping[str, object] | None = None
 ) -> tuple[BenchmarkRow, dict[str, Any]]:
-    """Return a benchmark's row and the value of every option; mistakes in them are errors.
+    """Find a benchmark's row and the value of every option; refuse wrong ones.
 
     >>> row, options = find_benchmark("foil:references=1")
     >>> row.title, options
@@ -96,7 +96,7 @@ def find_benchmark(
 
 
 def find_folder(row: BenchmarkRow, data: str | os.PathLike[str]) -> Path:
-    """Return a benchmark's own folder: ``data``, or the folder in it that has one of its names."""
+    """Find a benchmark's folder: ``data``, or the folder in it that has one of its names."""
     data = Path(data)
     folders = (data, *(data / known for known in row.folders))
     # Other benchmarks may have the optional files as well, so the files it is read from come first.

@@ -1,4 +1,4 @@
-"""What a benchmark is: pairs to score, what people said about them, and its row in the table."""
+"""A benchmark: pairs to score, people's judgments of them, and its row in the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from discode.errors import InputError
 from discode.options import SIZE, Option, option_text
 
 LIMIT = Option("limit", None, "at most that many of its images, of those present", (SIZE, None))
-"""The option that every benchmark has beside those of its protocol."""
+"""The option that every benchmark has in addition to those of its protocol."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Ratings:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, float, int]]) -> Ratings:
-        """Return rows of (pair, value, rater) as columns."""
+        """Convert rows of (pair, value, rater) to columns."""
         pair, value, rater = zip(*rows, strict=True) if rows else ((), (), ())
         return cls(np.array(pair, np.int64), np.array(value, float), np.array(rater, np.int64))
 
@@ -40,11 +40,11 @@ class Ratings:
         return len(self.pair)
 
     def take(self, rows: NDArray[np.bool_]) -> Ratings:
-        """Return some of the ratings; ``rows`` (M,) says which."""
+        """Select ratings by a mask ``rows`` (M,)."""
         return Ratings(self.pair[rows], self.value[rows], self.rater[rows])
 
     def averaged(self) -> Ratings:
-        """Return one rating per pair, the mean of its raters, in order of first appearance."""
+        """Average the ratings of each pair, in order of first appearance."""
         pairs, first = np.unique(self.pair, return_index=True)
         pairs = pairs[np.argsort(first)]
         sums = np.bincount(self.pair, self.value)
@@ -67,12 +67,11 @@ class Preferences:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int, str]]) -> Preferences:
-        """Return rows of (left, right, chosen, category) as columns."""
+        """Convert rows of (left, right, chosen, category) to columns."""
         left, right, chosen, category = zip(*rows, strict=True) if rows else ((), (), (), ())
         if taken := {"mean", "ties", "failed"} & set(category):
             raise InputError(
-                f"a category cannot be called {sorted(taken)[0]!r}: tables have a column of that "
-                "name"
+                f"a category cannot be called {sorted(taken)[0]!r}: tables use that column name"
             )
         first, second, choice = (np.array(column, np.int64) for column in (left, right, chosen))
         return cls(first, second, choice, category)
@@ -81,7 +80,7 @@ class Preferences:
         return len(self.left)
 
     def take(self, rows: NDArray[np.bool_]) -> Preferences:
-        """Return some of the choices; ``rows`` (M,) says which."""
+        """Select choices by a mask ``rows`` (M,)."""
         category = tuple(np.array(self.category)[rows].tolist())
         return Preferences(self.left[rows], self.right[rows], self.chosen[rows], category)
 
@@ -92,7 +91,7 @@ class Benchmark:
 
     ``options`` are those it was loaded with, ``image`` (P,) is the number of each pair's image (the
     bootstrap resamples images), ``checksums`` has the SHA-256 of each file that was read,
-    ``notes`` say what was dropped and what is missing, and ``missing`` has the numbers of the
+    ``notes`` describe dropped rows and missing files, and ``missing`` has the numbers of the
     images whose files were not found.
     """
 
@@ -106,7 +105,7 @@ class Benchmark:
     missing: frozenset[int] = frozenset()
 
     def repeats(self) -> NDArray[np.int64]:
-        """Return how often each pair was judged, (P,).
+        """Count how often each pair was judged, (P,).
 
         CIDEr's document frequencies count a caption as often as it was judged.
         """
@@ -117,7 +116,7 @@ class Benchmark:
         return np.bincount(both, minlength=len(self.pairs))
 
     def bare_pairs(self) -> tuple[list[Pair], NDArray[np.int64]]:
-        """Return pairs without references, each once, and (P,) which of them each pair is."""
+        """Strip references: the distinct pairs, and (P,) the number of each pair among them."""
         number: dict[tuple[str, str], int] = {}
         which: list[int] = []
         bare: list[Pair] = []
@@ -129,11 +128,11 @@ class Benchmark:
 
 
 def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
-    """Return a benchmark with ``count`` of its images and their judgments.
+    """Keep ``count`` images of a benchmark and their judgments.
 
     They are chosen among the images that are present; where none is, as for text metrics, among
-    all. Which ones is decided by the SHA-256 of their names, so that they are spread over the data
-    and a larger count only adds images: what was read stays of use.
+    all. Which ones is decided by the SHA-256 of their names, so they are spread over the data,
+    and a larger count only adds images: earlier readings can be reused.
     """
     first: dict[int, str] = {}
     for number, pair in zip(benchmark.image.tolist(), benchmark.pairs, strict=True):
@@ -179,7 +178,7 @@ class DataFile:
 class BenchmarkRow:
     """Everything about a benchmark: how it is read, and where it comes from.
 
-    Nothing is downloaded: the row says what to fetch, and errors are made of it.
+    Nothing is downloaded: the row describes the sources, and error messages quote it.
 
     ``name`` is what commands call it, ``title`` what tables do.
 
@@ -221,7 +220,7 @@ class BenchmarkRow:
 
     @property
     def fetch(self) -> str:
-        """Where to get it, under which terms, and whom to cite."""
+        """Source, licence and citation."""
         return f"source: {self.source}; licence: {self.licence}; cite: {self.citation}"
 
     def read(self, folder: Path, options: Mapping[str, Any]) -> Benchmark:
@@ -232,14 +231,13 @@ class BenchmarkRow:
         return benchmark if limit is None else keep_images(benchmark, limit)
 
     def option_texts(self, log: Mapping[str, str]) -> dict[str, str]:
-        """Return every option as text: what a run's log says, and defaults for what it lacks."""
+        """Express every option as text: a log's value, or the default if the log has none."""
         return {row.name: log.get(row.name, option_text(row.default)) for row in self.options}
 
     def find_files(self, folder: Path, forms: Sequence[Sequence[str]] = ()) -> dict[str, Path]:
-        """Return the files of the first form that is complete, by name.
+        """Find the files of the first complete form, by name.
 
-        ``forms`` are the row's own if none are given. An error names what is missing, and where to
-        get it.
+        ``forms`` are the row's own by default. The error names the missing files and their source.
         """
         forms = forms or self.forms
         for form in forms:
@@ -257,7 +255,7 @@ class BenchmarkRow:
 
 
 def likeliest_form(folder: Path, forms: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Return the form that lacks the fewest files in a folder."""
+    """Choose the form with the fewest files missing from a folder."""
     return min(forms, key=lambda form: sum(not (folder / file).is_file() for file in form))
 
 
@@ -282,7 +280,7 @@ class BenchmarkBuilder:
     def add(
         self, image: str, caption: str, references: Sequence[str], name: str = "", where: str = ""
     ) -> int:
-        """Return the number of a pair; one that is known already keeps its first ``name``.
+        """Add a pair and get its number; a known pair keeps its first ``name``.
 
         Without a name it is called by its image and its place among the image's pairs.
         """
@@ -304,16 +302,16 @@ class BenchmarkBuilder:
         files: Sequence[Path],
         notes: Sequence[str] = (),
     ) -> Benchmark:
-        """Return the benchmark with the pairs that were added."""
+        """Build the benchmark from the added pairs."""
         if not self._known:
-            raise InputError(f"{files[0].name} holds nothing to judge")
+            raise InputError(f"{files[0].name} has no judgments")
         paths = {image: self._find(image) for image in self._shown}
         number = {image: place for place, image in enumerate(paths)}
         missing = frozenset(number[image] for image, path in paths.items() if path is None)
         hint = any(option.name == "images" for option in self.row.options)
         lines = [
             f"{len(missing)} of {len(paths)} images missing, sought in {self.default}"
-            + (f"; name their folder: -b {self.row.name}:images=DIR" if hint else "")
+            + (f"; name their folder: --data and -b {self.row.name}:images=DIR" if hint else "")
         ]
         return Benchmark(
             self.row.name,

@@ -14,7 +14,7 @@ from discode.errors import DiscodeError, InputError, MissingExtraError
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What was found: ``state`` is ok, missing, damaged, or unknown version."""
+    """The result of a check; ``state`` is ok, missing, damaged, or unknown version."""
 
     benchmark: str
     file: str
@@ -85,11 +85,10 @@ def _check_images(row: BenchmarkRow, folder: Path) -> FileCheck:
 
 
 def unknown_versions(benchmark: Benchmark) -> list[str]:
-    """Return a line about each file whose checksum is not the one we know."""
+    """Describe each file whose checksum is not the known one."""
     known = BENCHMARKS[benchmark.name].files
     return [
-        f"{name} is not the version that reproduces the published numbers; discode bench check "
-        "says more"
+        f"{name} is not the version that reproduces the published numbers; see discode bench check"
         for name, digest in benchmark.checksums.items()
         if name in known and known[name].sha256 not in ("", digest)
     ]

@@ -83,7 +83,7 @@ def load_composite(folder: Path, options: Mapping[str, Any]) -> Benchmark:
 
 
 def read_composite(path: Path) -> dict[str, list[CompositeRow]]:
-    """Return the rows of composite.json by source, in its order."""
+    """Read the rows of composite.json by source, in file order."""
     content = read_object(path)
     rows: dict[str, list[CompositeRow]] = {}
     for source in content.fields:
@@ -107,11 +107,11 @@ def read_composite(path: Path) -> dict[str, list[CompositeRow]]:
 
 
 def join_composite(rows: Path, references: Path) -> str:
-    """Return composite.json, made of FLEUR's rows and of a table with the images' references.
+    """Make composite.json from FLEUR's rows and a table with the images' references.
 
     ``rows`` is FLEUR's annotations/composite.json, with image, caption and human; ``references``
     VisCE2's table of Composite, of which the columns image_path and references count. They are
-    joined by the names of the images; an image that the table lacks has no references.
+    joined by the names of the images; images missing from the table have no references.
     """
     references_of: dict[str, list[str]] = {}
     for where, row in read_rows(references):
@@ -119,7 +119,7 @@ def join_composite(rows: Path, references: Path) -> str:
         name, texts = Path(entry.text("image_path")).name, entry.get("references")
         entry.texts("references")  # checked, and kept as it is
         if references_of.setdefault(name, texts) != texts:
-            raise InputError(f"{where}: {name} had other references before")
+            raise InputError(f"{where}: {name} had different references in an earlier row")
     joined = {
         source: [
             asdict(row) | {"references": references_of.get(Path(row.image).name)} for row in part

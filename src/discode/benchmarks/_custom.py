@@ -49,7 +49,7 @@ COLUMNS = {
     "caption_b": ("caption_b",),
     "category": ("category",),
 }
-"""What a row may have, and the names of its column that are tried in this order."""
+"""The fields of a row, and the names of their columns, tried in this order."""
 _NEEDED = {"rating": ("image", "caption"), "preference": ("image", "caption_a", "caption_b")}
 _SIDES = {"0": 0, "a": 0, "1": 1, "b": 1}
 _Entries = list[Entry]
@@ -69,12 +69,12 @@ class _Scale:
     text = "LOW-HIGH such as 1-5"
 
     def convert(self, value: object) -> str | None:
-        """Return a range of ratings as it is typed; None if it is none."""
+        """Check a range of ratings; None if malformed."""
         return value if isinstance(value, str) and _bounds(value) else None
 
 
 def _bounds(scale: str) -> tuple[float, float] | None:
-    """Return the lowest and the highest rating of LOW-HIGH; None if it is not of that form.
+    """Parse LOW-HIGH to the lowest and the highest rating; None if malformed.
 
     >>> _bounds("-1-2.5"), _bounds("5-1")
     ((-1.0, 2.5), None)
@@ -94,7 +94,7 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     file = path if path.is_file() else next(iter(ROW.find_files(path).values()))
     table = list(read_rows(file))
     if not table:
-        raise InputError(f"{file.name} holds no rows")
+        raise InputError(f"{file.name} has no rows")
     images = None if options["images"] is None else Path(options["images"])
     builder = BenchmarkBuilder(ROW, file.parent, images)
     named = {name: options[name] for name in COLUMNS if options[name] is not None}
@@ -124,7 +124,6 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
 
 
 def _layout(where: str, row: Mapping[str, Any], named: Mapping[str, str]) -> _Layout:
-    """Find the columns of a row."""
     found = PairColumns.among(row, where)
     plain = {re.sub(r"[\s-]+", "_", str(name).strip().lower()): name for name in row}
     columns = {
@@ -150,7 +149,7 @@ def _no_column(where: str, row: Mapping[str, Any], field: str) -> InputError:
 
 
 def _entry(where: str, row: Mapping[str, Any], layout: _Layout, parser: PairParser | None) -> Entry:
-    """Return a row with the fields of this format; COCO's numbers become names of files."""
+    """Convert a row to the fields of this format; COCO's numbers become file names."""
     fields = {
         field: row[names[0]] if len(names) == 1 else first_filled(row, names)
         for field, names in layout.fields.items()
@@ -166,7 +165,7 @@ def _entry(where: str, row: Mapping[str, Any], layout: _Layout, parser: PairPars
 
 
 def _file_name(number: int | str, where: str, parser: PairParser) -> str:
-    """Return the name of the file that an image's number means; the number where none is found."""
+    """Find the file name for an image's number; the number itself if there is none."""
     try:
         found = parser.parse({"image_id": number, "caption": "-"}, where, "").image
     except InputError:
@@ -221,7 +220,7 @@ def _preferences(builder: BenchmarkBuilder, rows: _Entries) -> Preferences:
 
 
 def _texts(rows: _Entries, name: str) -> list[str]:
-    """Return a field of every row as text, "" where it is empty; 0 is not empty."""
+    """Read a field of every row as text, "" where it is empty; 0 is not empty."""
     values = (row.fields.get(name) for row in rows)
     return ["" if value is None else str(value) for value in values]
 

@@ -98,7 +98,6 @@ def _read(
     low: float,
     high: float,
 ) -> list[Flickr8kRow]:
-    """Return the rows of CLIPScore's JSON, or the publisher's with captions and references."""
     path, *others = files.values()
     if not others:
         return read_clipscore(path, low, high)
@@ -149,7 +148,7 @@ def _build(
 
 
 def read_tokens(path: Path) -> dict[str, str]:
-    """Return Flickr8k.token.txt: caption by id, "IMAGE#0" to "IMAGE#4"."""
+    """Read Flickr8k.token.txt: caption by id, "IMAGE#0" to "IMAGE#4"."""
     captions: dict[str, str] = {}
     for entry in read_tsv(path, ("caption id", "caption")):
         key = entry.get("caption id")
@@ -165,7 +164,7 @@ def _expert_votes(entry: Entry) -> tuple[float, ...]:
 
 
 def _crowd_vote(entry: Entry) -> tuple[float, ...]:
-    """Return the share of yes, which must be that of the counts beside it."""
+    """Read the share of yes, which must match the counts in the same row."""
     vote = entry.number("share of yes", 0, 1)
     yes, no = (entry.whole(name, 0, 10**6) for name in ("yes", "no"))
     if not yes + no or abs(vote - yes / (yes + no)) > 1e-3:
@@ -174,7 +173,7 @@ def _crowd_vote(entry: Entry) -> tuple[float, ...]:
 
 
 def read_clipscore(path: Path, low: float, high: float) -> list[Flickr8kRow]:
-    """Return the rows of CLIPScore's JSON, which has one entry per rating of a caption."""
+    """Read CLIPScore's JSON, which has one entry per rating of a caption."""
     rows = []
     for key, fields in read_object(path).fields.items():
         entry = Entry(fields, f"{path.name} image {key!r}")

@@ -27,7 +27,7 @@ _COCO = "captions_val2014.json"
 
 @dataclass(frozen=True)
 class FoilChoice:
-    """A caption and its foil; ``valid`` says whether most people told them apart."""
+    """A caption and its foil; ``valid`` is whether most people told them apart."""
 
     key: str
     image: str
@@ -43,7 +43,7 @@ def load_foil(folder: Path, options: Mapping[str, Any]) -> Benchmark:
 
     ``references`` is how many of the image's other COCO captions a metric is shown: the paper has
     a column for 1 and one for 4. ``pairs=valid`` keeps what at least two of VALSE's three
-    annotators told apart (943 of 1,000); the original file does not say.
+    annotators told apart (943 of 1,000); the original file has no such votes.
     """
     files = ROW.find_files(folder)
     (path,) = files.values()
@@ -79,7 +79,7 @@ def load_foil(folder: Path, options: Mapping[str, Any]) -> Benchmark:
 
 
 def read_valse(path: Path) -> list[FoilChoice]:
-    """Return the choices of VALSE's foil-it.json."""
+    """Read the choices of VALSE's foil-it.json."""
     choices = []
     for key, fields in read_object(path).fields.items():
         entry = Entry(fields, f"{path.name} entry {key!r}")
@@ -99,7 +99,7 @@ def read_valse(path: Path) -> list[FoilChoice]:
 
 
 def read_foil(path: Path) -> list[FoilChoice]:
-    """Return the choices of the original file: each foil with the caption it was made from."""
+    """Read the original file: each foil with the caption it was made from."""
     content = read_object(path)
     names = {
         _number(image, "id"): image.text("file_name")
@@ -129,7 +129,7 @@ def read_foil(path: Path) -> list[FoilChoice]:
 
 
 def read_coco(path: Path) -> dict[int, list[str]]:
-    """Return the captions of each image of COCO's captions_*.json, in its order."""
+    """Read the captions of each image from COCO's captions_*.json, in file order."""
     captions: dict[int, list[str]] = {}
     for entry in read_object(path).entries("annotations", "annotation"):
         caption = " ".join(entry.text("caption").split())

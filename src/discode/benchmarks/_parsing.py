@@ -1,4 +1,4 @@
-"""Parse publishers' files: what is missing or broken is named by file, line and field."""
+"""Parse publishers' files; errors name the file, the line and the field."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ class Entry:
     where: str
 
     def get(self, name: str) -> Any:
-        """Return a field, or raise an error that says which fields there are."""
+        """Read a field; the error for a missing one lists those that exist."""
         if not isinstance(self.fields, Mapping):
             kind = type(self.fields).__name__
-            raise InputError(f"{self.where} is not an object with fields but {kind}")
+            raise InputError(f"{self.where} must be an object with fields, not {kind}")
         if name not in self.fields:
             known = ", ".join(map(str, self.fields)) or "nothing"
             raise InputError(f"{self.where} has no {name!r}; it has: {known}")
         return self.fields[name]
 
     def text(self, name: str) -> str:
-        """Return a field that must be text and not empty."""
+        """Read a field that must be text and not empty."""
         value = self.get(name)
         if not isinstance(value, str) or not value.strip():
             raise self.error(name, "text")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a field that must be a list of texts, each run of white space as one space."""
+        """Read a field that must be a list of texts; runs of white space become one space."""
         value = self.get(name)
         if not isinstance(value, list) or not all(isinstance(x, str) and x.strip() for x in value):
             raise self.error(name, "a list of texts")
         return tuple(" ".join(item.split()) for item in value)
 
     def two_texts(self, name: str) -> tuple[str, str]:
-        """Return a field that must be a list of two texts."""
+        """Read a field that must be a list of two texts."""
         texts = self.texts(name)
         if len(texts) != 2:
             raise self.error(name, "two texts")
         return texts[0], texts[1]
 
     def number(self, name: str, low: float, high: float) -> float:
-        """Return a field that must be a number from ``low`` to ``high``."""
+        """Read a field that must be a number from ``low`` to ``high``."""
         value = self.get(name)
         try:
             number = float(value) if not isinstance(value, bool) else math.nan
@@ -63,27 +63,27 @@ class Entry:
         return number
 
     def whole(self, name: str, low: int, high: int) -> int:
-        """Return a field that must be a whole number from ``low`` to ``high``."""
+        """Read a field that must be a whole number from ``low`` to ``high``."""
         number = self.number(name, low, high)
         if number != int(number):
             raise self.error(name, "a whole number")
         return int(number)
 
     def entries(self, name: str, kind: str) -> list[Entry]:
-        """Return a field that must be a list of entries, which messages call ``kind``."""
+        """Read a field that must be a list of entries, called ``kind`` in messages."""
         value = self.get(name)
         if not isinstance(value, list):
             raise self.error(name, "a list")
         return [Entry(fields, f"{self.where} {kind} {i}") for i, fields in enumerate(value)]
 
     def error(self, name: str, wanted: str) -> InputError:
-        """Return the error that a field is not what it must be."""
+        """Make the error for a field with a wrong value."""
         return InputError(f"{self.where}: {name} must be {wanted}, not {shortened(self.get(name))}")
 
     def check_new(self, key: Hashable, known: Container[Hashable]) -> None:
         """Raise if a key that must be unique is known already."""
         if key in known:
-            raise InputError(f"{self.where}: {key!r} was there before; it must be unique")
+            raise InputError(f"{self.where}: {key!r} is a duplicate; it must be unique")
 
 
 def read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Entry]:
@@ -96,14 +96,14 @@ def read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Entry]:
         cells = line.rstrip("\r").split("\t")
         if len(cells) != len(fields):
             raise InputError(
-                f"{where} has {len(cells)} fields between tabs, not the {len(fields)} "
-                f"({', '.join(fields)})"
+                f"{where} has {len(cells)} tab-separated fields; expected {len(fields)}: "
+                f"{', '.join(fields)}"
             )
         yield Entry(dict(zip(fields, cells, strict=True)), where)
 
 
 def read_object(path: Path) -> Entry:
-    """Return the content of a JSON file that must be an object with entries."""
+    """Read a JSON file that must be an object with entries."""
     content = parse_json(_text(path), path.name)
     if not isinstance(content, dict) or not content:
         raise InputError(f"{path.name} must be an object with entries")
@@ -116,7 +116,7 @@ def _text(path: Path) -> str:
 
 
 def letters_and_digits(caption: str) -> str:
-    """Return a caption's letters and digits in lower case, to compare beyond punctuation.
+    """Reduce a caption to lower-case letters and digits, to ignore punctuation.
 
     >>> letters_and_digits("A boy in a T-shirt .") == letters_and_digits("a boy in a t shirt")
     True

@@ -49,7 +49,7 @@ def load_pascal50s(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     and the mean of five draws. Every draw brings its own pairs and its own 4,000 choices, so
     the accuracy over all choices is the mean of the draws. ``references=given`` takes the JSON's
     five. ``labels=consensus`` is what people chose by the JSON; ``labels=votes`` the majority of
-    the eleven votes in pair_pascal.mat, which says otherwise in a third of HC.
+    the eleven votes in pair_pascal.mat, which differs in a third of HC.
     """
     source = "pascal_50s.json" if options["labels"] == "consensus" else "pair_pascal.mat"
     if options["references"] == "draw":
@@ -100,7 +100,7 @@ def _add(
 
 
 def read_choices(path: Path) -> list[PascalChoice]:
-    """Return the choices of FLEUR's pascal_50s.json."""
+    """Read the choices of FLEUR's pascal_50s.json."""
     content = read_object(path)
     choices = []
     for category in content.fields:
@@ -122,7 +122,7 @@ def read_choices(path: Path) -> list[PascalChoice]:
 
 
 def read_votes(path: Path) -> list[PascalChoice]:
-    """Return the choices of pair_pascal.mat: the majority of about eleven votes of 1 and -1."""
+    """Read pair_pascal.mat: the majority of about eleven votes of 1 and -1 per choice."""
     content = _matlab(path, ("new_input", "category", "result"))
     if len({len(column) for column in content.values()}) > 1:
         raise InputError(f"{path.name}: {', '.join(content)} differ in length")
@@ -142,7 +142,7 @@ def read_votes(path: Path) -> list[PascalChoice]:
 
 
 def read_references(path: Path) -> dict[str, tuple[str, ...]]:
-    """Return the fifty references of each image in pascal50S.mat."""
+    """Read the fifty references of each image from pascal50S.mat."""
     pool: dict[str, tuple[str, ...]] = {}
     for i, fields in enumerate(_matlab(path, ("refs",))["refs"]):
         entry = Entry(fields, f"{path.name} image {i}")

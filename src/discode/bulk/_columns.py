@@ -16,31 +16,28 @@ VERSION = 5
 """Version of the list of columns: in the manifest of a run, and in the metadata of Parquet."""
 
 COLUMNS: dict[str, str] = {
-    "id": "the row's `id`; else COCO's `image_id`, a tar's key or the row's number, with several "
-    "files after the file's name",
-    "source": "the input file; null for an image that was given on the command line",
+    "id": "the row's `id`, COCO's `image_id`, a tar's key, or the row's number (with several "
+    "files, after the file's name)",
+    "source": "the input file; null for an image given on the command line",
     "row": "the row's number in that file, from 0",
-    "image": "the image, as the input names it; null where it has no name",
-    "file": "the image file that was opened, where `image` is an id or another name; else null",
-    "caption": "the caption; null where the row has none",
-    "method": "the decoder, as it was asked for; a row for each of several",
-    "score": "the score; null where there is none",
-    "raw": "the answer that greedy decoding would print; null where there is none",
-    "smoothing": "the mean of the answers under the model's own probabilities; null where there is "
-    "none",
-    "bound": "how far off the score of a truncated row may be; null for all other rows",
+    "image": "the image as named in the input",
+    "file": "the image file that was opened, if `image` is an id or another name",
+    "caption": "the caption",
+    "method": "the decoder, as given; each of several has its own row",
+    "score": "the score",
+    "raw": "the answer of greedy decoding",
+    "smoothing": "the mean of the answers under the model's probabilities",
+    "bound": "for a truncated row, the largest possible error of the score",
     "other_score": "for a bimodal row, the score that a change of the log-probabilities by 0.05 "
-    "could give it; null for all other rows",
-    "distribution": "probabilities over the scale's answers, lowest first; null where the caption "
-    "was judged by its sentences",
-    "sentences": "how many sentences the caption was judged by: score, raw and smoothing are their "
-    "means (what follows the 32nd is judged as one text, and weighs as many sentences as it "
-    "holds); null where it was judged whole",
-    "lowest_sentence": "the one of them with the lowest score; null where there is none",
-    "lowest_score": "its score",
+    "could give it",
+    "distribution": "probabilities of the scale's answers, lowest first, unless judged by sentence",
+    "sentences": "the number of sentences, if judged by sentence: score, raw and smoothing are "
+    "then means (text after the 32nd is judged as one and weighted by its number of sentences)",
+    "lowest_sentence": "the sentence with the lowest score",
+    "lowest_score": "the score of that sentence",
     "flags": "a list: failed, truncated, generated, cut, degenerate, bimodal, defused",
-    "error": "why there is no score; null where there is one",
-    "signature": "how this very number was made",
+    "error": "the reason for a missing score",
+    "signature": "model, prompt, decoder and options of this score",
 }
 """Name to meaning. JSON lines, CSV and Parquet have all of them, in this order."""
 
@@ -132,14 +129,6 @@ class ScoredRows:
         """Where rows are that follow each other."""
         return [(self.source, self.start + number) for number in range(len(self))]
 
-    def files(self) -> list[str | None]:
-        """Return the files that were opened, None where ``images`` name them already."""
-        opened = next(iter(self.scores.values())).images or [""] * len(self)
-        return [
-            file if file and not file.endswith(name or "") else None
-            for file, name in zip(opened, self.images, strict=True)
-        ]
-
     def columns(self) -> dict[str, list[Any]]:
         """Return every column of :data:`COLUMNS`, a row per item and method, None for nothing."""
         methods = [self._of_method(name) for name in self.scores]
@@ -158,7 +147,7 @@ class ScoredRows:
             "source": [source for source, _ in places],
             "row": [row for _, row in places],
             "image": self.images,
-            "file": self.files(),
+            "file": scores.files(self.images),
             "caption": self.captions,
             "method": [name] * n,
             **dict.fromkeys(

@@ -33,7 +33,10 @@ def filter_run(folder: Path, min_score: float, out: Path) -> tuple[int, int]:
     begun = read_manifest(folder)
     if len(begun["signatures"]) != 1:
         raise InputError(f"{folder} has scores of several methods; a threshold requires one")
-    inputs = find_inputs(begun["input"])
+    try:
+        inputs = find_inputs(begun["input"])
+    except InputError as error:
+        raise InputError(f"{error}; run this in the folder where {folder} was begun") from error
     if inputs.digest != begun["files_sha256"]:
         raise InputError(f"the input of {folder} has changed; run discode score on it again")
     if inputs.format not in (*TEXT_WRITERS, *FILE_WRITERS):

@@ -93,10 +93,11 @@ class RunPlan:
             ignored.add("signatures")
         for key, value in self.manifest(signatures or {}).items():
             if key not in ignored and begun.get(key) != value:
-                raise InputError(
-                    f"{folder} was begun with {_difference(key, begun.get(key), value)}; give what "
-                    "it was begun with, or a new folder"
-                )
+                remedy = "give what it was begun with, or a new folder"
+                if key == "min_score":
+                    remedy += "; discode filter applies another threshold to a finished run"
+                difference = _difference(key, begun.get(key), value)
+                raise InputError(f"{folder} was begun with {difference}; {remedy}")
 
     def read(
         self, file: int, wanted: Callable[[int], bool], batch_size: int = 0

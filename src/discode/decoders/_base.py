@@ -94,13 +94,15 @@ def decode_checked(decoder: Decoder, readings: Readings) -> tuple[Decoded, dict[
     """
     if is_own(decoder):
         return decoder.decode(readings), {}
-    whose = f"decoder {decoder.name!r} of {type(decoder).__module__}"
+    whose = _whose(decoder)
     try:
         decoded = decoder.decode(readings)
     except (SystemExit, StopIteration) as error:
         raise exited(decoder, error) from error
     if not isinstance(decoded, Decoded):
         raise InputError(f"{whose} returned {type(decoded).__name__}, not Decoded")
+    if not isinstance(decoded.answers, tuple | list):
+        raise InputError(f"{whose} returned the answers {decoded.answers!r}; return a tuple")
     n, scale = len(readings), readings.scale
     columns: dict[str, Any] = {}
     for name in ("distribution", "raw", "score", "degenerate", "smoothing", "other", "plain"):
@@ -114,9 +116,10 @@ def decode_checked(decoder: Decoder, readings: Readings) -> tuple[Decoded, dict[
                 f"{whose} returned {name} as {array.dtype} {array.shape}; return numbers {shape}"
             )
         columns[name] = array.astype(np.bool_ if name == "degenerate" else np.float64)
+    infinite = np.flatnonzero(np.isinf(columns["score"]))
+    for column in columns.values():
+        column[np.isinf(column)] = np.nan  # JSON has no infinity
     score = columns["score"]
-    infinite = np.isinf(score)
-    score[infinite] = np.nan
     highest = scale.maximum
     if decoder.options().get("stem") == "printed":
         highest = scale.stem_values[-1] + scale.step * max(scale.values)
@@ -128,7 +131,11 @@ def decode_checked(decoder: Decoder, readings: Readings) -> tuple[Decoded, dict[
             f"{scale.minimum:g} to {highest:g}"
         )
     reason = f"{whose} returned an infinite score"
-    return replace(decoded, **columns), dict.fromkeys(np.flatnonzero(infinite).tolist(), reason)
+    return replace(decoded, **columns), dict.fromkeys(infinite.tolist(), reason)
+
+
+def _whose(decoder: Decoder) -> str:
+    return f"decoder {decoder.name!r} of {type(decoder).__module__}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,9 +281,9 @@ class DistributionDecoder(Configurable, ABC):
         Answers that are nearly as likely as the likeliest are tried as the raw answer, too: this is
         the closed form of what a small change of the log-probabilities does.
         """
-        own, solve = is_own(self), self.prepare(seen, readings)
-        if not callable(solve):
-            raise InputError(f"decoder {self.name!r}: prepare returned {solve!r}, not a function")
+        solve = self.prepare(seen, readings)
+        if not is_own(self):
+            solve = _checked(solve, _whose(self))
         n, k = seen.logp.shape
         near = seen.logp >= seen.logp.max(axis=1, keepdims=True) - 2 * MARGIN  # never of NaN
         near[np.arange(n), seen.logp.argmax(axis=1)] = False
@@ -297,8 +304,6 @@ class DistributionDecoder(Configurable, ABC):
             logp -= best
             plain = logp.copy()  # ``solve`` may change them
             logits = solve(rows, logp, index)
-            if not own:
-                _check_logits(logits, plain.shape, self.name)
             some = [np.flatnonzero(near[rows, answer]) for answer in runners_up]
             tried = [
                 solve(rows[few], plain[:, few], np.full(len(few), answer))
@@ -347,12 +352,21 @@ def _furthest(score: Floats, others: Floats, scale: Scale) -> Floats:
     return other
 
 
-def _check_logits(logits: Floats, shape: tuple[int, ...], name: str) -> None:
-    floats = isinstance(logits, np.ndarray) and logits.dtype.kind == "f"
-    if not floats or logits.shape != shape or not np.isfinite(logits.max(axis=0)).all():
-        raise InputError(f"decoder {name!r} did not return log p for every answer of each row")
-    if ((logits >= 0) & (logits <= 1)).all() and logits.any():
-        raise InputError(f"decoder {name!r} returned probabilities; return their logarithms")
+def _checked(solve: Solve, whose: str) -> Solve:
+    """Return what a plug-in's ``prepare`` returned, with its results checked."""
+    if not callable(solve):
+        raise InputError(f"{whose}: prepare returned {solve!r}, not a function")
+
+    def checked(rows: Indices, logp: Floats, raw: Indices) -> Floats:
+        shape, logits = logp.shape, solve(rows, logp, raw)
+        floats = isinstance(logits, np.ndarray) and logits.dtype.kind == "f"
+        if not floats or logits.shape != shape or not np.isfinite(logits.max(axis=0)).all():
+            raise InputError(f"{whose} did not return log p for every answer of each row")
+        if ((logits >= 0) & (logits <= 1)).all() and logits.any():
+            raise InputError(f"{whose} returned probabilities; return their logarithms")
+        return logits
+
+    return checked
 
 
 def ordered_mean(

@@ -26,6 +26,8 @@ RULES = "neutral-2"
 """The rules that make variants and marks, for signatures."""
 NOT_READ = "not read"
 """Error of a word after the part of a caption that the judge reads."""
+NO_SINGLE_WORD = "no single word is to blame for the low score"
+"""Note on a caption that the judge takes for wrong throughout."""
 WORD_EFFECTS = {
     (
         "3-0d60a866",
@@ -53,6 +55,8 @@ class Explanation:
         error: Why it could not be explained, or not all of it.
         cut: Whether the judge read only part of the caption. Words after that part have the effect
             NaN and the error ``NOT_READ``.
+        wrong_throughout: Whether no single word is to blame for a score in the lowest third of the
+            scale: all words were looked at, and none is marked.
     """
 
     caption: str
@@ -62,6 +66,7 @@ class Explanation:
     signature: Signature
     error: str = ""
     cut: bool = False
+    wrong_throughout: bool = False
 
     @property
     def worst(self) -> Span | None:
@@ -101,7 +106,8 @@ class Explanation:
                 title = html.escape(part.error or f"{part.kind}, {part.shown_effect}")
                 piece = f'<span title="{title}">{piece}</span>'
             pieces.append(piece)
-        note = f" <small>{html.escape(self.error)}</small>" if self.error else ""
+        note = self.error or (NO_SINGLE_WORD if self.wrong_throughout else "")
+        note = f" <small>{html.escape(note)}</small>" if note else ""
         return f"<div>{self.score:.3f} {''.join(pieces)}{note}</div>"
 
 
@@ -149,8 +155,12 @@ def explain_scores(
             spans.append(replace(span, marked=span.blame >= least and span.blame > 0))
         error = next(filter(None, errors), "")
         left_out = len(words) - len(spans)
+        whole = bool(spans) and not (error or cut or left_out or any(s.marked for s in spans))
         explained.append(
-            Explanation(pair.caption, score, tuple(spans), left_out, signature, error, cut)
-        )
+            Explanation(
+                pair.caption, score, tuple(spans), left_out, signature, error, cut,
+                wrong_throughout=whole and score < scale.minimum + low,
+            )
+        )  # fmt: skip
         row += 1 + len(spans)
     return explained

@@ -99,8 +99,8 @@ class Readings:
         second_logp: (N, K) log P(second decimal), where one was generated.
         truncated: (N,) whether the source left out answers (only its top tokens were seen).
         how: (N,) "forced" (read directly after the prompt or a given stem), "generated" (the model
-            wrote the rating, or words before it), or "cut" (forced, and the caption was longer than
-            the model reads).
+            wrote the rating itself, or words before it), or "cut" (forced, and the caption was
+            longer than the model reads).
         hidden: (N, D) last hidden state h_T at the answer after the likelier stem.
         head: (K, D) rows of the output head for the answers; ``bias`` (K,).
         errors: Row number to the reason why there is no reading.

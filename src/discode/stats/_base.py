@@ -1,4 +1,4 @@
-"""What the statistics share: checks of columns and options, labels as numbers, the warning."""
+"""Shared by all statistics: checks of columns and options, numbering of labels, the warning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 
 
 class UndefinedWarning(UserWarning):
-    """A statistic that has no value for these rows; what is returned is NaN."""
+    """A statistic is undefined for these rows; NaN is returned."""
 
 
 def undefined(reason: str) -> float:
@@ -24,7 +24,7 @@ def undefined(reason: str) -> float:
 
 
 def columns(**named: ArrayLike) -> list[Floats]:
-    """Return columns as float64 (n,); raise where they are no numbers or not equally long.
+    """Convert columns to float64 (n,); refuse non-numbers and unequal lengths.
 
     >>> [column.tolist() for column in columns(x=[1, 2], y=[0.5, 1])]
     [[1.0, 2.0], [0.5, 1.0]]
@@ -43,15 +43,17 @@ def columns(**named: ArrayLike) -> list[Floats]:
 
 
 def finite_columns(**named: ArrayLike) -> list[Floats]:
-    """Return columns as :func:`columns` does; raise where a row is not finite."""
+    """Convert columns as :func:`columns` does; refuse rows that are not finite."""
     result = columns(**named)
     if not np.isfinite(result).all():
-        raise InputError(f"{', '.join(named)} must be finite: leave out other rows and count them")
+        raise InputError(
+            f"{', '.join(named)} must be finite; remove other rows and report how many"
+        )
     return result
 
 
 def label_codes(labels: ArrayLike | None, name: str, rows: int) -> Ints:
-    """Return the label of each of the rows as a number from 0, equal labels alike, sorted.
+    """Number the labels of the rows from 0, in sorted order.
 
     Without labels all rows are alike.
 
@@ -71,7 +73,7 @@ def label_codes(labels: ArrayLike | None, name: str, rows: int) -> Ints:
 
 
 def counts(weights: ArrayLike, rows: int) -> Ints:
-    """Return how often each row counts, (rows,); raise where these are not counts."""
+    """Check weights (rows,): they must be counts."""
     array = np.asarray(weights)
     _check_shape("weights", array.shape, rows)
     if rows and (array.dtype.kind not in "iub" or int(array.min()) < 0):
@@ -85,9 +87,9 @@ def _check_shape(name: str, shape: tuple[int, ...], rows: int) -> None:
 
 
 def generator(resamples: int, seed: int, least: int = 1) -> np.random.Generator:
-    """Return what draws the resamples; raise where they are too few, or the seed is below 0."""
+    """Create the random generator; refuse too few resamples and negative seeds."""
     if resamples < least or seed < 0:
         raise InputError(
-            f"resamples={resamples}, seed={seed}: give {least} or more, and a seed from 0"
+            f"resamples={resamples}, seed={seed}: resamples must be {least} or more, seed 0 or more"
         )
     return np.random.default_rng(seed)

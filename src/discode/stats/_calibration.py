@@ -3,7 +3,7 @@
 Of all maps that never fall, isotonic regression is the one with the least squared error. It is a
 staircase, on whose steps scores tie. Its steps' centres joined by straight lines (centred isotonic
 regression, Oron & Flournoy 2017) rise wherever the next step is higher, so that scores tie only
-beyond the first and the last centre, where the data say nothing more.
+beyond the first and the last centre, where there are no data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CalibrationError:
 
 
 def isotonic(y: Floats, weights: Floats) -> Floats:
-    """Return the never-falling (n,) nearest to ``y``: argmin Σ w_i (ŷ_i - y_i)².
+    """Fit the non-decreasing ŷ (n,) nearest to ``y``: argmin Σ w_i (ŷ_i - y_i)².
 
     Pool adjacent violators: O(n). Ayer et al. (1955).
 
@@ -53,7 +53,7 @@ def isotonic(y: Floats, weights: Floats) -> Floats:
 
 
 def fit_calibration(score: Floats, rating: Floats) -> Calibration:
-    """Return the map from scores (n,) to ratings (n,): the centres of isotonic regression's steps.
+    """Fit a map from scores (n,) to ratings (n,): the centres of isotonic regression's steps.
 
     >>> fit_calibration(np.array([0.1, 0.2, 0.3, 0.9]), np.array([1.0, 3.0, 2.0, 4.0]))
     Calibration(score=(0.1, 0.25, 0.9), rating=(1.0, 2.5, 4.0))
@@ -72,7 +72,7 @@ def fit_calibration(score: Floats, rating: Floats) -> Calibration:
 
 
 def calibration_error(scores: Sequence[Floats], rating: Floats, folds: Ints) -> CalibrationError:
-    """Return the errors of calibrations that are fitted outside each fold and measured inside it.
+    """Measure calibrations inside each fold that are fitted outside it.
 
     ``scores`` has, for each fold, the scores (n,) of all ratings by the decoder chosen without it;
     ``folds`` (n,) is the fold of each rating's image.
@@ -92,7 +92,7 @@ def calibration_error(scores: Sequence[Floats], rating: Floats, folds: Ints) -> 
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float]:
-    """Return slope and offset of the least squares line; a flat one where x is constant."""
+    """Fit the least squares line: slope and offset; a constant x has slope 0."""
     centred = x - x.mean()
     spread = float(centred @ centred)
     slope = float(centred @ y) / spread if spread else 0.0

@@ -1,4 +1,4 @@
-"""What each image contributes to an agreement: numbers that add up, to choose and to test with.
+"""Each image's additive contribution to an agreement, for choosing and testing.
 
 Kendall's τ compares rows of different images, so it is no mean over images. Its jackknife
 pseudo-values are, to first order: with τ(A) the value on a set A of images,
@@ -39,7 +39,7 @@ class Contributions:
 def tau_c_contributions(
     x: ArrayLike, y: ArrayLike, clusters: ArrayLike, folds: ArrayLike
 ) -> Contributions:
-    """Return the pseudo-values of τ_c of ``x`` and ``y`` (n,) by image.
+    """Compute the pseudo-values of τ_c of ``x`` and ``y`` (n,) by image.
 
     ``clusters`` (n,) is the image of each row, numbered from 0 without gaps; ``folds`` (C,) the
     fold of each image, likewise, with two images at least. m in τ_c's denominator is the number of
@@ -82,7 +82,7 @@ def tau_c_contributions(
 def accuracy_contributions(
     earned: ArrayLike, categories: ArrayLike, clusters: ArrayLike, folds: ArrayLike
 ) -> Contributions:
-    """Return each image's part in the accuracy, averaged over categories.
+    """Compute each image's part in the accuracy, averaged over categories.
 
     ``earned`` (M,) is what ``credit`` returns. φ_c = C/G·Σ_g (earned by c in g) / (choices in g)
     for G categories g, so that the mean over all C images is the accuracy itself; what an image

@@ -27,14 +27,16 @@ def pearson(x: ArrayLike, y: ArrayLike) -> float:
     a, b = columns(x=x, y=y)
     # A constant column must not get a correlation out of rounding.
     if not len(a) or not np.isfinite([a, b]).all() or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return undefined("rows that are not finite, or a side without two values: no correlation")
+        return undefined("correlation undefined: a row is not finite, or a side is constant")
     a, b = a - a.mean(), b - b.mean()
     a, b = a / np.abs(a).max(), b / np.abs(b).max()  # squares that neither over- nor underflow
     return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1, 1))
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float:
-    """Spearman's ρ of columns (n,): Pearson's r of their ranks; NaN as for ``pearson``.
+    """Spearman's ρ of columns (n,): Pearson's r of their ranks; ties get their mean rank.
+
+    NaN as for ``pearson``. Spearman (1904).
 
     >>> round(spearman([1, 2, 3, 4], [1, 9, 4, 16]), 6)
     0.8
@@ -43,7 +45,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
 
 
 def tie_rate(x: ArrayLike) -> float:
-    """Return the share of the n(n-1)/2 pairs of rows that are tied in ``x`` (n,).
+    """Compute the share of the n(n-1)/2 pairs of rows that are tied in ``x`` (n,).
 
     NaN, with an ``UndefinedWarning``, for fewer than two rows or a row that is not finite.
 
@@ -53,13 +55,13 @@ def tie_rate(x: ArrayLike) -> float:
     (a,) = columns(x=x)
     n = len(a)
     if n < 2 or not np.isfinite(a).all():
-        return undefined("rows that are not finite, or no two rows: no tie rate")
+        return undefined("tie rate undefined: a row is not finite, or there are fewer than two")
     sizes = np.unique(a, return_counts=True)[1].astype(np.int64)
     return float((sizes * (sizes - 1)).sum() / (n * (n - 1)))
 
 
 def ranks(x: ArrayLike) -> Floats:
-    """Return the rank of each row (n,), from 1; ties get their mean rank.
+    """Rank the rows (n,) from 1; ties get their mean rank.
 
     >>> ranks([10, 30, 10, 20]).tolist()
     [1.5, 4.0, 1.5, 3.0]

@@ -25,12 +25,12 @@ class MeansPlan:
         self.values = np.asarray(values, np.float64)
 
     def __call__(self, weights: ArrayLike) -> Floats:
-        """Return the means, (K,)."""
+        """Compute the means, (K,)."""
         w = counts(weights, len(self.values))
         return np.asarray(w @ self.values / w.sum())
 
     def clustered(self, codes: Ints) -> Callable[[Ints], Floats]:
-        """Return the function from multiplicities (R, C) to means (R, K): a matrix product."""
+        """Make the function from multiplicities (R, C) to means (R, K): a matrix product."""
         rows = np.bincount(codes)
         sums = np.stack([np.bincount(codes, column) for column in self.values.T], axis=1)
 
@@ -41,10 +41,10 @@ class MeansPlan:
 
 
 def paired_effect(a: ArrayLike, b: ArrayLike) -> tuple[float, float, float]:
-    """Return how large the difference of ``a`` and ``b`` (n,) is, beside whether there is one.
+    """Compute the size of the difference between ``a`` and ``b`` (n,).
 
-    The shares of rows in which a is above b, and below it; and the mean of a - b divided by its
-    standard deviation (Cohen's d of paired values): 0 where a and b are equal, NaN where they
+    Three numbers: the shares of rows in which a is above b and below it, and the mean of a - b by
+    its standard deviation (Cohen's d of paired values): 0 where a and b are equal, NaN where they
     differ by the same in every row.
 
     >>> paired_effect([0.5, 0.75, 0.25], [0.25, 0.25, 0.25])

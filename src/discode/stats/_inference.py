@@ -31,7 +31,7 @@ def interval(
     level: float = 0.95,
     **options: Any,
 ) -> Interval:
-    """Return a statistic of columns (n,) with its bootstrap interval over ``clusters`` (n,).
+    """Compute a statistic of columns (n,) with its bootstrap interval over ``clusters`` (n,).
 
     ``statistic`` is any function of columns, such as ``kendall``, ``spearman`` or ``np.mean``;
     ``options`` are passed to it. Rows of one cluster (an image) are resampled together; without
@@ -81,7 +81,7 @@ def compare(
 def _by_weights(
     statistic: Callable[..., float], data: tuple[ArrayLike, ...], options: dict[str, Any]
 ) -> tuple[Statistic, int]:
-    """Return a statistic as a function of how often each row counts, and the number of rows."""
+    """Make a function of how often each row counts from a statistic; also count the rows."""
     if not data:
         raise InputError("no columns given; pass the statistic's columns after it")
     if statistic is kendall:

@@ -49,7 +49,7 @@ class ClusteredMean:
         return int(np.count_nonzero(self._counts))
 
     def interval(self, *, resamples: int = 5000, seed: int = 0, level: float = 0.95) -> Interval:
-        """Return the mean over all values with its percentile interval; see :func:`bootstrap`."""
+        """Compute the mean over all values with its percentile interval; see :func:`bootstrap`."""
         used = self._counts > 0
         sums, counts = self._sums[used], self._counts[used]
         if not len(sums):

@@ -11,7 +11,7 @@ from discode.stats._base import Floats, columns
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Return p-values (k,) adjusted for testing k hypotheses, in the order given.
+    """Adjust p-values (k,) for testing k hypotheses; the order is kept.
 
     Sorted upwards, p̃_(i) = max_{j<=i} min(1, (k-j+1)·p_(j)); reject where p̃ <= α and the chance of
     any false rejection is at most α, whatever the dependence. NaN stays NaN, but counts as one of
@@ -31,12 +31,12 @@ def holm(p_values: ArrayLike) -> Floats:
 def significance_clusters(
     names: Sequence[str], values: ArrayLike, p_matrix: ArrayLike, *, alpha: float = 0.05
 ) -> list[list[str]]:
-    """Return the names in groups of rank 1, 2, ..., the highest values first.
+    """Group the names into ranks 1, 2, ..., highest values first.
 
     A metric opens a new group when every metric above it is significantly better, as in the
     tables of WMT: ``p_matrix[i][j] < alpha`` where values[i] > values[j], two-sided p-values
     (symmetric). Adjust them first (``holm``) if many are compared. A metric whose value is NaN
-    comes last, in a group of its own.
+    comes last, alone in a group.
 
     >>> p = [[1, 0.2, 0.01], [0.2, 1, 0.02], [0.01, 0.02, 1]]
     >>> significance_clusters(["x", "y", "z"], [0.5, 0.4, 0.3], p)

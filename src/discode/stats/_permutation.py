@@ -1,4 +1,4 @@
-"""Permutation tests of two metrics: swap their scores at random, see what that changes."""
+"""Permutation tests of two metrics, whose scores are swapped at random."""
 
 from __future__ import annotations
 
@@ -50,28 +50,28 @@ def permutation_tests(
 ) -> dict[tuple[int, int], Permutation]:
     """Test of every two metrics (n,) whether their τ ("b" or "c") with ``human`` (n,) differ.
 
-    If the two were equally good one could swap their scores. For each *cell* a coin decides, and
-    the difference of the correlations is taken again; p = (count + 1) / (resamples + 1) of those
-    at least as large, |d*| >= |d|.
+    If the two are equally good, their scores are exchangeable. Each *cell* is swapped with
+    probability ½, and the difference of the correlations is computed again; p = (count + 1) /
+    (resamples + 1) of those at least as large, |d*| >= |d|.
 
-    The cell is what is swapped as a whole:
+    A cell is swapped as a whole:
 
     - ``clusters``: an image. A metric errs on images, not only on rows, so this is the safe
       unit: with rows, two equally good metrics differ "at 5 %" about twice as often as that.
     - ``clusters`` and ``sources`` (the system or caption): each image-source combination. This
-      is PERM-BOTH of Deutsch, Dror & Roth (TACL 2021, arXiv 2104.00054), one coin per summary, and
+      is PERM-BOTH of Deutsch, Dror & Roth (TACL 2021, arXiv 2104.00054), one swap per summary, and
       with images alone it is their PERM-INPUT. More power, if a metric's errors on two captions
       of an image are independent; p is too small if they are not.
     - neither: each row. Never for ratings of several people on one caption.
 
     Scores are first made comparable, each metric by itself: they become mean ranks, so that no
-    monotone change of a metric changes p. What is tested is that the ranks may be swapped: a metric
-    that ties where the other does not is not its equal, which is as it should be with τ_c, whose m
-    is the number of distinct human scores for both.
-    A test is NaN, with an ``UndefinedWarning``, where a row is not finite.
+    monotone change of a metric changes p. The hypothesis is that the ranks are exchangeable: a
+    metric with more ties is not equal to the other, as it should be with τ_c, whose m is the number
+    of distinct human scores for both. A test is NaN, with an ``UndefinedWarning``, where a row is
+    not finite.
 
-    All see the same swaps. What a metric's scores add to S among themselves is worked out once,
-    and what they add beside another's once for the two (:mod:`discode.stats._swaps`).
+    All tests use the same swaps. A metric's own part of S is computed once, and the joint part of
+    two metrics once per pair (:mod:`discode.stats._swaps`).
 
     >>> done = permutation_tests([[1, 2, 3], [1, 3, 2], [3, 2, 1]], [1, 2, 3], resamples=9)
     >>> [round(done[pair].difference, 3) for pair in sorted(done)]
@@ -136,7 +136,7 @@ def permutation_test_preference(
 
 
 def _draw_swaps(size: int, resamples: int, seed: int) -> Iterator[Ints]:
-    """Yield what is swapped, (R, size) ones among zeros: first nothing, then at random."""
+    """Yield swaps (R, size) of zeros and ones: first none, then random ones."""
     rng = generator(resamples, seed)
     yield np.zeros((1, size), dtype=np.int64)
     for block in block_sizes(resamples, size):
@@ -156,7 +156,6 @@ def _permutation(differences: Iterator[Floats], resamples: int, near: float) -> 
 
 
 def _cells(rows: int, clusters: ArrayLike | None, sources: ArrayLike | None) -> tuple[Ints, int]:
-    """Return the number of the cell of each row, and how many cells there are."""
     if not rows:
         raise InputError("there are no rows to compare")
     cells = label_codes(np.arange(rows) if clusters is None else clusters, "clusters", rows)

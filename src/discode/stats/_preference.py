@@ -25,7 +25,7 @@ MAX_DIFFERENCES = 1 << 24
 
 
 def credit(left: ArrayLike, right: ArrayLike, chosen: ArrayLike, *, ties: str = "wrong") -> Floats:
-    """Return what each preference earns (M,): 1 if the chosen side scores higher, else 0.
+    """Score each preference (M,): 1 if the chosen side has the higher score, else 0.
 
     ``left`` and ``right`` (M,) are the scores of the two candidates, ``chosen`` (M,) is 0 where
     people preferred the left one and 1 the right one. Equal scores earn 0 (the published protocol
@@ -46,7 +46,7 @@ def accuracy(
     left: ArrayLike, right: ArrayLike, chosen: ArrayLike, *, ties: str = "wrong",
     categories: ArrayLike | None = None,
 ) -> float:  # fmt: skip
-    """Return how often the preferred side scores higher; with ``categories``, their mean accuracy.
+    """Share of preferences whose chosen side scores higher, or its mean over ``categories``.
 
     The columns (M,) and ``ties`` are those of :func:`credit`. NaN, with an ``UndefinedWarning``,
     without preferences.
@@ -76,11 +76,11 @@ class AccuracyPlan:
         self._codes = label_codes(categories, "categories", len(self.earned))
 
     def __call__(self, weights: ArrayLike) -> float:
-        """Return the mean over categories of their accuracies."""
+        """Compute the mean over categories of their accuracies."""
         return float(self.by_category(weights)[-1])
 
     def by_category(self, weights: ArrayLike) -> Floats:
-        """Return the accuracy of each of the K sorted categories, and their mean, (K + 1,)."""
+        """Compute the accuracy of each of the K sorted categories, and their mean, (K + 1,)."""
         w = counts(weights, len(self.earned))
         rows = np.bincount(self._codes, weights=w)
         right = np.bincount(self._codes, weights=w * self.earned)
@@ -107,7 +107,7 @@ def acc23(human: ArrayLike, metric: ArrayLike, groups: ArrayLike | None = None) 
 def tie_calibrated(
     human: ArrayLike, metric: ArrayLike, groups: ArrayLike | None = None
 ) -> tuple[float, float]:
-    """Return (accuracy, ε): the best ``acc23`` when differences up to ε count as ties, and that ε.
+    """Find the best ``acc23`` when differences up to ε count as ties: (accuracy, ε).
 
     A metric that never ties cannot match people who do. Every difference |m_i - m_j| is tried,
     and 0; of equally good ones the smallest is returned. ε is fitted on the rows it is judged on:
@@ -124,7 +124,7 @@ def tie_calibrated(
 def accuracies_with_ties(
     human: ArrayLike, metric: ArrayLike, groups: ArrayLike | None = None, *, calibrate: bool = True
 ) -> tuple[float, float, float]:
-    """Return :func:`acc23`, and if wanted both numbers of :func:`tie_calibrated`, else NaN.
+    """Compute :func:`acc23` and, if wanted, both numbers of :func:`tie_calibrated` (else NaN).
 
     >>> accuracies_with_ties([1, 1, 2], [0.25, 0.5, 1.0])
     (0.6666666666666666, 1.0, 0.25)
@@ -146,7 +146,9 @@ def accuracies_with_ties(
     scored = [(h[part], m[part]) for part in np.split(rows, edges)]
     distinct = np.array([len(np.unique(metric)) for _, metric in scored])
     if (count := int((distinct * (distinct - 1)).sum()) // 2) > MAX_DIFFERENCES:
-        nothing = undefined(f"{count:,} differences of scores are too many to try: give groups")
+        nothing = undefined(
+            f"{count:,} differences of scores exceed {MAX_DIFFERENCES:,}; give groups"
+        )
         return accuracy, nothing, nothing
     difference, gain = _differences(scored, weights)
     order = np.argsort(difference)
@@ -161,7 +163,7 @@ def accuracies_with_ties(
 def _grouped(
     human: ArrayLike, metric: ArrayLike, groups: ArrayLike | None
 ) -> tuple[Floats, Floats, Ints]:
-    """Return the columns of the rows whose group has a pair, and the group of each, from 0."""
+    """Select the rows whose group has a pair; groups are numbered from 0."""
     h, m = columns(human=human, metric=metric)
     if not np.isfinite(h).all() or np.isinf(m).any():
         raise InputError("human must be finite, and metric finite or NaN")
@@ -171,7 +173,7 @@ def _grouped(
 
 
 def _right(human: Floats, metric: Floats, group: Ints) -> tuple[Floats, Floats]:
-    """Return the pairs of each group that are concordant or tied on both sides, and all pairs."""
+    """Count the pairs of each group that are concordant or tied on both sides, and all pairs."""
     size = np.bincount(group).astype(np.float64)
     finite = np.isfinite(metric)
     h, m, group = _codes(human[finite]), _codes(metric[finite]), group[finite]
@@ -186,7 +188,7 @@ def _right(human: Floats, metric: Floats, group: Ints) -> tuple[Floats, Floats]:
 
 
 def _differences(parts: list[tuple[Floats, Floats]], weights: Floats) -> tuple[Floats, Floats]:
-    """Return the differences of each two distinct scores of a part, and the gains of their ties.
+    """List the differences of every two distinct scores of a part, and the gains of their ties.
 
     Pairs tied in ``human`` become right, concordant ones become wrong.
     """
@@ -210,7 +212,6 @@ def _codes(values: NDArray[np.generic]) -> Ints:
 
 
 def _tied(group: Ints, codes: Ints, size: int) -> Floats:
-    """Return how many pairs of rows of each group have the same code, (size,)."""
     count = int(codes.max(initial=0)) + 1
     cells, rows = np.unique(group * count + codes, return_counts=True)
     pairs = rows * (rows - 1) / 2

@@ -1,4 +1,4 @@
-"""How certain a number is: intervals, and differences of two metrics, by bootstrap.
+"""Intervals of statistics, and differences of two metrics, by bootstrap.
 
 Captions of one image are not independent observations, so whole images (*clusters*) are
 resampled. Every function takes a ``seed`` and gives the same numbers for it, whatever the number
@@ -48,11 +48,11 @@ class Interval:
 
     @classmethod
     def point(cls, value: float, level: float) -> Interval:
-        """Return a value without an interval."""
+        """Make a value without an interval."""
         return cls(value, math.nan, math.nan, level)
 
     def times(self, factor: float) -> Interval:
-        """Return the interval in another unit: ``times(100)`` of a share is in percent."""
+        """Convert to another unit: ``times(100)`` turns a share into percent."""
         value, low, high = (factor * number for number in (self.value, self.low, self.high))
         return Interval(value, low, high, self.level)
 
@@ -66,7 +66,7 @@ class Comparison:
 
 
 def resample(statistic: Statistic, clusters: ArrayLike, resamples: int, seed: int) -> Floats:
-    """Return the statistic of all rows, and then of each bootstrap resample, (1 + resamples, ...).
+    """Compute the statistic of all rows and of each bootstrap resample, (1 + resamples, ...).
 
     As many clusters as there are (the distinct values of ``clusters`` (n,)) are drawn with
     replacement; all rows of a cluster come and go together, so row i gets the weight m[c_i]. Fewer
@@ -92,7 +92,7 @@ def bootstrap(
     seed: int = 0,
     level: float = 0.95,
 ) -> Interval:
-    """Return the statistic of all rows and its percentile interval over resampled clusters.
+    """Compute a statistic of all rows and its percentile interval over resampled clusters.
 
     ``statistic`` takes whole weights (n,): a ``KendallPlan``, an ``AccuracyPlan``, or any function
     of your own. A plan with the method ``clustered`` is resampled by a quadratic form, 1,000 times
@@ -102,7 +102,7 @@ def bootstrap(
     commute with any rescaling (accuracy and τ = 2·acc - 1 agree). They need some dozens of
     clusters: with ten images no interval is worth much, and with one or two, or without
     resamples, there is none. A cluster drawn twice is tied with its copy, which shrinks a resampled
-    τ by about 1/n: nothing compared with the interval's width.
+    τ by about 1/n: negligible next to the interval's width.
 
     Resamples where the statistic is undefined are counted in an ``UndefinedWarning``, and the
     interval is that of the others. Efron & Tibshirani (1993), chapters 13 and 8 (clusters).
@@ -124,7 +124,7 @@ def bootstrap_all(
     seed: int = 0,
     level: float = 0.95,
 ) -> list[Interval]:
-    """Return an interval for each number of a statistic; all of them see the same resamples.
+    """Compute an interval for each number of a statistic, all on the same resamples.
 
     >>> moments = lambda weights: [weights.sum(), (weights > 0).sum()]
     >>> [interval.value for interval in bootstrap_all(moments, [1, 2, 3], resamples=10)]
@@ -135,11 +135,11 @@ def bootstrap_all(
 
 
 def resampled_difference(a: Floats, b: Floats, level: float) -> Comparison:
-    """Return a - b with its percentile interval, and p, by the paired bootstrap.
+    """Compute a - b with its percentile interval, and p, by the paired bootstrap.
 
     ``a`` and ``b`` are what ``resample`` returned of two statistics with the same seed. p inverts
     the interval: twice the smaller of (1 + #{d* <= 0}) / (1 + resamples) and the other tail, at
-    most 1. So p < 1 - level and an interval without 0 say the same. Undefined resamples count
+    most 1. So p < 1 - level agrees with an interval that excludes 0. Undefined resamples count
     against the difference. Koehn (EMNLP 2004); Berg-Kirkpatrick et al. (EMNLP 2012).
 
     >>> def draws(x): return resample(lambda w: float(np.average(x, weights=w)), range(4), 1000, 0)
@@ -156,7 +156,7 @@ def resampled_difference(a: Floats, b: Floats, level: float) -> Comparison:
 
 
 def by_multiplicity(statistic: Statistic, codes: Ints) -> Callable[[Ints], Floats]:
-    """Return the function from the clusters' multiplicities (R, C) to values (R, ...).
+    """Make the function from the clusters' multiplicities (R, C) to values (R, ...).
 
     A statistic may have a faster way to weight whole clusters, its method ``clustered(codes)``.
     """
@@ -169,14 +169,14 @@ def by_multiplicity(statistic: Statistic, codes: Ints) -> Callable[[Ints], Float
 
 
 def block_sizes(resamples: int, size: int) -> Iterator[int]:
-    """Yield how many resamples of ``size`` clusters to draw at a time."""
+    """Yield the numbers of resamples of ``size`` clusters to draw at a time."""
     step = max(1, BLOCK // size)
     for start in range(0, resamples, step):
         yield min(step, resamples - start)
 
 
 def _interval(values: Floats, level: float) -> Interval:
-    """Return the interval of the value of all rows and those of the resamples."""
+    """Compute the interval from the value of all rows followed by those of the resamples."""
     value, draws = float(values[0]), values[1:]
     defined = draws[~np.isnan(draws)]
     missing = len(draws) - len(defined)

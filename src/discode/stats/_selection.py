@@ -6,9 +6,9 @@ difference T is the mean over all images, each judged by a candidate it had no p
 
 The K choices share most of their images, so that T varies more than the mean of as many independent
 numbers, and the more candidates the more. The test therefore repeats everything, the choosing
-included: if no candidate is better than the baseline, the sign of what an image says about their
-differences is arbitrary, so a coin per image turns it round for all candidates at once, and p is
-the share of such worlds whose t = T / se(T) reaches the observed one.
+included (sign-flip test): if no candidate is better than the baseline, the signs of an image's
+differences are arbitrary. So each image's differences are flipped at random, for all candidates at
+once, and p is the share of repetitions whose t = T / se(T) is at least the observed one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FEWEST_IMAGES = 20
 
 @dataclass(frozen=True)
 class NestedChoice:
-    """Which candidate was chosen, and what that is worth on images it was not chosen on.
+    """The chosen candidate, and its gain on images it was not chosen on.
 
     ``winner`` agrees best on all images, ``by_fold`` (K,) outside each fold. ``value`` is the
     agreement of those choices on their held-out folds, ``baseline`` that of the first candidate,
@@ -48,7 +48,7 @@ class NestedChoice:
 
 
 def deal_folds(images: int, count: int = 5, seed: int = 0, unit: str = "images") -> Ints:
-    """Return the fold (C,) of each image: ``count`` folds of equal size, give or take one.
+    """Deal images into ``count`` folds of nearly equal size: the fold of each (C,).
 
     ``unit`` is what an error calls the images.
 
@@ -59,7 +59,7 @@ def deal_folds(images: int, count: int = 5, seed: int = 0, unit: str = "images")
         raise InputError(f"folds={count} is not allowed; give 2 or more")
     if images < max(FEWEST_IMAGES, 2 * count):
         raise InputError(
-            f"{images} {unit} are too few to choose on some and test on others; "
+            f"{images} {unit} are too few to choose and to test on different ones; "
             f"give judgments of {max(FEWEST_IMAGES, 2 * count)} {unit} or more"
         )
     return np.random.default_rng(seed).permutation(np.arange(images) % count)
@@ -96,12 +96,12 @@ def choose(
         np.stack([each.others[k, rows] - candidates[0].others[k, rows] for each in candidates], 1)
         for k, rows in enumerate(outside)
     ]  # K times (C_k, M)
-    worlds = partial(_worlds, gain, inside, outside, training)
-    chosen, mean, t = worlds(np.ones((1, images)))
+    repeat = partial(_flipped, gain, inside, outside, training)
+    chosen, mean, t = repeat(np.ones((1, images)))
     rng, count = np.random.default_rng(seed), 0
     for block in block_sizes(resamples, images):
         signs = np.where(rng.random((block, images)) < 0.5, -1.0, 1.0)
-        count += int((worlds(signs)[2] >= t[0] * (1 - 1e-12)).sum())
+        count += int((repeat(signs)[2] >= t[0] * (1 - 1e-12)).sum())
     each_gain = gain[np.arange(images), chosen[0][folds]]
 
     def mean_gain(weights: Ints) -> float:
@@ -118,7 +118,7 @@ def choose(
     )
 
 
-def _worlds(
+def _flipped(
     gain: Floats,
     inside: Sequence[Ints],
     outside: Sequence[Ints],
@@ -137,6 +137,6 @@ def _worlds(
     mean = total / images
     spread = np.sqrt(np.maximum(square - images * mean**2, 0.0) / (images * (images - 1)))
     t = np.zeros(len(signs))
-    # Where every image says the same, to rounding, t is as large as it gets.
+    # If all images agree up to rounding, t takes its largest value.
     np.divide(mean, np.maximum(spread, np.abs(mean) * 1e-9), out=t, where=mean != 0)
     return chosen, mean, t

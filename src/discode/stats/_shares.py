@@ -1,4 +1,4 @@
-"""How certain a share is."""
+"""The interval of a share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from discode.stats._resampling import Interval
 
 
 def wilson(successes: float, total: float, level: float = 0.95) -> Interval:
-    """Return a share with Wilson's score interval; NaN where there is nothing to count.
+    """Compute a share with Wilson's score interval; NaN if the total is 0.
 
     Both may be fractions: of observations that are not independent, as many as they are worth.
 

@@ -36,7 +36,7 @@ def is_small(ranked: Sequence[Floats], human: Floats, size: int) -> bool:
 
 
 class SwappedRanks:
-    """The ranks of metrics (n,) beside human ratings, and blocks of ``swaps`` (R, C) of cells."""
+    """The ranks of metrics (n,), human ratings, and blocks of ``swaps`` (R, C) of cells."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class SwappedRanks:
         return tau_of(self._variant, sums[0], self._rows, distinct, ties, self._human_ties)
 
     def _forms(self, i: int, j: int) -> list[Floats]:
-        """Return xᵀBy, and for τ_b xᵀTy, where x and y are u or s: (1 or 2, 2, 2, R) per block."""
+        """Compute xᵀBy, and for τ_b xᵀTy, for x and y u or s: (1 or 2, 2, 2, R) per block."""
         a, b = self._sorted[i], self._sorted[j]
         half = signs_below(a, b, self._levels, self._size)
         other = half if i == j else signs_below(b, a, self._levels, self._size)
@@ -92,7 +92,7 @@ class SwappedRanks:
 
 
 def _form(matrix: Floats, swapped: NDArray[np.int8]) -> Floats:
-    """Return xᵀMy (2, 2, R) where x and y are 1 - s or s; whole numbers below 2^53, so exact."""
+    """Compute xᵀMy (2, 2, R) for x and y 1 - s or s; whole numbers below 2^53, so exact."""
     s = swapped.astype(np.float64)
     sm = s @ matrix
     um = matrix.sum(axis=0) - sm
@@ -100,7 +100,7 @@ def _form(matrix: Floats, swapped: NDArray[np.int8]) -> Floats:
 
 
 def _ties(a: SortedRows, b: SortedRows, size: int) -> Floats:
-    """Return T_ab (C, C): how many rows i of a and j of b share a rank."""
+    """Compute T_ab (C, C): how many rows i of a and j of b share a rank."""
     tied = np.zeros((size, size))
     for i, i_end, j, j_end in bounds_of(np.intersect1d(a.x, b.x), a, b):
         if i_end - i == j_end - j == 1:

@@ -25,7 +25,7 @@ from discode.errors import InputError, lookup
 from discode.stats._base import Floats, Ints, columns, counts, undefined
 
 M_RULES = ("people", "scipy")
-"""What m in τ_c counts: the distinct values of y, or of the side with fewer, as scipy does."""
+"""Rules for m in τ_c: the distinct values of y, or of the side with fewer, as in scipy."""
 MATRIX_CLUSTERS = 4096
 """With more clusters than this, their matrix (128 MiB of doubles here) is not worth its memory."""
 MATRIX_LEVELS = 64
@@ -66,7 +66,7 @@ def digit_splits(runs: Ints, levels: Ints, groups: Ints) -> Iterator[DigitSplit]
 def by_levels(x: NDArray[np.generic], y: NDArray[np.generic]) -> tuple[Ints, Ints, bool]:
     """Number the distinct values of both sides from 0; the side with fewer is second.
 
-    The third result says whether that is x.
+    The third result is whether that is x.
     """
     runs, levels = (np.unique(side, return_inverse=True)[1].astype(np.int64) for side in (x, y))
     swapped = bool(runs.max(initial=-1) < levels.max(initial=-1))
@@ -74,7 +74,7 @@ def by_levels(x: NDArray[np.generic], y: NDArray[np.generic]) -> tuple[Ints, Int
 
 
 def _bounds(opens: NDArray[np.bool_]) -> Ints:
-    """Return (2, n) where the stretch of each position begins, and one past where it ends."""
+    """Find the start and the end (2, n) of the stretch around each position."""
     starts = np.flatnonzero(opens)
     stretch = np.cumsum(opens) - 1
     return np.stack([starts[stretch], np.append(starts[1:], len(opens))[stretch]])
@@ -83,7 +83,7 @@ def _bounds(opens: NDArray[np.bool_]) -> Ints:
 def concordances(
     x: NDArray[np.generic], y: NDArray[np.generic], weights: Floats, groups: Ints | None = None
 ) -> Floats:
-    """Return Σ_j sign(x_i - x_j)·sign(y_i - y_j)·weights[j] for each row i, (n, K).
+    """Compute Σ_j sign(x_i - x_j)·sign(y_i - y_j)·weights[j] for each row i, (n, K).
 
     ``weights`` is (n, K): K sums at once. With ``groups`` (n,) only rows j of the group of i count.
 
@@ -114,14 +114,14 @@ class SortedRows(NamedTuple):
     clusters: Ints
 
     def table(self, start: int, stop: int, levels: int, size: int) -> Floats:
-        """Return how many of some rows each cluster has at each level, (C, L)."""
+        """Count the rows of each cluster at each level, (C, L)."""
         cell = self.clusters[start:stop] * levels + self.levels[start:stop]
         counts = np.bincount(cell, minlength=size * levels)
         return counts.reshape(size, levels).astype(np.float64)
 
 
 def bounds_of(ranks: NDArray[np.generic], *sides: SortedRows) -> list[list[int]]:
-    """Return for each rank where its rows begin and end on each side."""
+    """Find where the rows of each rank begin and end on each side."""
     ends = [np.searchsorted(rows.x, ranks, end) for rows in sides for end in ("left", "right")]
     return np.stack(ends, axis=1).tolist()  # type: ignore[no-any-return]  # of whole numbers
 
@@ -152,9 +152,14 @@ def signs_below(a: SortedRows, b: SortedRows, levels: int, size: int) -> Floats:
 def kendall(x: ArrayLike, y: ArrayLike, *, variant: str = "b", m: int | str | None = None) -> float:
     """Kendall's τ_b or τ_c of a metric's ``x`` and people's ``y`` (n,), in [-1, 1].
 
+    With C concordant and D discordant of P = n(n-1)/2 pairs of rows, and T pairs tied on a side,
+
+        τ_b = (C - D) / sqrt((P - T_x)(P - T_y)),    τ_c = 2 (C - D) / (n² (m - 1) / m).
+
     ``m`` matters to τ_c alone: the number of distinct values of y (None or "people"), of the side
     with fewer ("scipy"), or a number, such as the levels of the scale that people rated on.
-    NaN, with an ``UndefinedWarning``, where a side is constant or a row is not finite.
+    NaN, with an ``UndefinedWarning``, if a side is constant or a row is not finite. O(n log n):
+    Knight (1966); Stuart (1953) for τ_c.
 
     >>> round(kendall([1, 2, 3, 4], [1, 1, 2, 1]), 4)
     0.2357
@@ -164,7 +169,7 @@ def kendall(x: ArrayLike, y: ArrayLike, *, variant: str = "b", m: int | str | No
     plan = KendallPlan(x, y, variant=variant, m="people" if m is None else m)
     tau = plan(np.ones(plan.rows, np.int64))
     if np.isnan(tau):
-        return undefined("rows that are not finite, or a side without two values: no correlation")
+        return undefined("correlation undefined: a row is not finite, or a side is constant")
     return tau
 
 
@@ -209,7 +214,7 @@ class KendallPlan:
         ]
 
     def __call__(self, weights: ArrayLike) -> float:
-        """Return τ where row i counts ``weights[i]`` times; NaN where τ has no value."""
+        """Compute τ where row i counts ``weights[i]`` times; NaN if undefined."""
         w = counts(weights, self.rows)
         if not self.finite or not self.rows:
             return float("nan")
@@ -217,13 +222,13 @@ class KendallPlan:
         return float(tau_of(self.variant, s, *self._ties(w[self._order])[:, None])[0])
 
     def as_variant(self, variant: str) -> KendallPlan:
-        """Return the plan of this variant of τ for the same rows, which are not sorted again."""
+        """Make the plan of another variant of τ for the same rows without sorting again."""
         plan = copy(self)
         plan.variant = variant
         return plan
 
     def concordance(self, weights: Ints) -> int:
-        """Return S, the concordant minus the discordant pairs, of finite columns.
+        """Compute S, the concordant minus the discordant pairs, of finite columns.
 
         >>> KendallPlan([1, 2, 3], [1, 3, 2]).concordance(np.array([1, 1, 1]))
         1
@@ -239,9 +244,9 @@ class KendallPlan:
         return total
 
     def clustered(self, codes: Ints) -> Callable[[Ints], Floats]:
-        """Return the function from multiplicities (R, C) of the clusters to τ (R,).
+        """Make the function from multiplicities (R, C) of the clusters to τ (R,).
 
-        ``codes`` (n,) says which of the clusters 0 ... C-1 each row belongs to.
+        ``codes`` (n,) are the numbers 0 ... C-1 of the rows' clusters.
 
         >>> plan = KendallPlan([1, 2, 3, 4], [1, 1, 2, 1], variant="c")
         >>> plan.clustered(np.array([0, 0, 1, 1]))(np.array([[1, 1], [2, 1]])).tolist()
@@ -283,7 +288,7 @@ def tau_of(
     variant: str, s: Floats, rows: ArrayLike, distinct: ArrayLike, x_ties: ArrayLike,
     y_ties: ArrayLike,
 ) -> Floats:  # fmt: skip
-    """Return τ (R,) from S (R,) and what it is divided by; pairs tied on a side are ordered ones.
+    """Compute τ (R,) from S (R,) and its normalisation; tied pairs are counted as ordered pairs.
 
     >>> tau_of("b", np.array([2.0]), 3, 3, 0, 2).tolist()
     [0.8164965809277261]

@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from discode._cli.output import echo, output_file, stdout
 from discode._files import csv_cell, csv_writer, replacing
-from discode.errors import InputError
+from discode.errors import InputError, count_of
 from mceval._cli.common import (
     DatabaseArgument,
     make_table,
@@ -194,7 +194,7 @@ def _hand_out(
         _print_rows(rows)
         raise
     output.chmod(0o600)
-    echo(f"{len(invitations)} tokens in {output}")
+    echo(f"{count_of(len(invitations), 'token')} in {output}")
 
 
 def _print_rows(rows: Sequence[Sequence[str]]) -> None:

@@ -175,12 +175,15 @@ def test_a_double_click_or_key_answers_once(browser: Any, sqlite: Database, tmp_
             middle = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
             page.mouse.click(*middle)
             page.locator(".mine", has_text=f"{count} done by you").wait_for()
+            grey = page.locator("#undo button")
+            assert (grey.is_disabled(), bool(grey.get_attribute("title"))) == (True, True)
             if again == "click":
                 page.mouse.click(*middle)
             else:
                 page.keyboard.press(again)
             look()
             done(page, count)
+            assert (grey.is_disabled(), grey.get_attribute("title")) == (False, None)
         assert (site.count(Answer), site.count(Void)) == (3, 0)
         page.locator("#undo button").dblclick()
         page.locator(".mine", has_text="2 done by you").wait_for()

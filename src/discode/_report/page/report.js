@@ -73,8 +73,8 @@ if (ASKED) $("tools").prepend(make("a", { href: "/", class: "quiet", text: "Ask 
 $("lede").textContent = ASKED ? plural(BENCHES[0].pairs, "caption") + " of this tab; closing it forgets them."
   : CAPTIONERS ? `${plural(LABELS.length, "captioner")} on ${plural(BENCHES[0].photos, "image")}, by one judge.` : `${plural(LABELS.length, "metric")} on ${plural(BENCHES.length, "benchmark")}, ` +
   `against ${plural(judged, "judgment")} by people.`;
-$("agreement-hint").textContent = (CAPTIONERS ? "Mean scores" : "In percent") + `, with 95 % intervals by bootstrap over images. ${METRIC}s ` +
-  "of one group were not shown to differ; each group is better than those below it.";
+$("agreement-hint").textContent = (CAPTIONERS ? "Mean scores" : "In percent") + ", with 95 % intervals by bootstrap over images." +
+  (LABELS.length < 2 ? "" : ` A group begins where every ${METRIC.toLowerCase()} above is better.`);
 
 // ---- dark and light
 const THEMES = ["auto", "light", "dark"];
@@ -146,7 +146,7 @@ function agreementTable(bench) {
   const failed = bench.metrics.some((m) => m.failed > 0);
   const mainName = bench.measures.find(([name]) => name === main)?.[1] ?? main;
   const columns = [
-    { key: "group", name: "Group", of: (m) => m.group, cell: (m) => m.group ?? "–", low: true },
+    ...(bench.metrics.length > 1 ? [{ key: "group", name: "Group", of: (m) => m.group, cell: (m) => m.group ?? "–", low: true }] : []),
     { key: "label", name: METRIC, of: (m) => m.label, low: true },
     { key: main, name: mainName, main: true, of: (m) => m.cells[main]?.[0],
       cell: (m) => fixed(m.cells[main]?.[0], bench.digits) },

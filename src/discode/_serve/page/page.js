@@ -290,6 +290,7 @@ function wordsOf(asked, row, kept) {
     below.replaceChildren(make("p", { class: "sub" }, term("words", "Words"), spans.length ? `${marked || "none"} marked` : "none that says anything about an image"),
       ...(spans.length ? [effectsList(row.caption, spans)] : []),
       ...(row.sentences ? [make("p", { class: "sub", text: `Of the caption as a whole, which scores ${digits(found.score)}.` })] : []),
+      ...(found.wrong_throughout ? [make("p", { class: "sub", text: "No single word is to blame for the low score." })] : []),
       ...(found.left_out ? [make("p", { class: "sub", text: `${found.left_out} more were not looked at.` })] : []),
       ...(error ? [make("p", { class: "sub error", text: error })] : []));
     say(count);
