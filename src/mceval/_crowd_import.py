@@ -10,7 +10,6 @@ understood is refused before anything is read from it: people are not rejected f
 from __future__ import annotations
 
 import json
-import secrets
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from discode._files import csv_writer, read_rows, replacing
 from discode.benchmarks._parsing import Entry
-from discode.errors import InputError, NotAllowedError
+from discode.errors import InputError
 from mceval._crowd import task_name
 from mceval._report import person_rows
 from mceval._states import held_slots, log_event, return_slot
@@ -31,7 +30,7 @@ from mceval._tables import Answer, Image, Pass, Person, Slot
 from mceval._texts import check_revision, check_text, drop_unsafe
 from mceval.database import LOCK, Database, checks_of, rules_of, transaction
 from mceval.people import carelessness_of, hash_token, mark_careless
-from mceval.queue._answers import REVISION_TIMES, flag, record_answer, skip
+from mceval.queue._answers import REVISION_TIMES, record_answer, record_pass
 from mceval.queue._leases import IDLE_SECONDS, person_may_have, texts_of
 
 # Names of columns: Mechanical Turk's, then those of a plain table.
@@ -87,13 +86,10 @@ class _Result:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of a result; ``lease`` where a skip or flag is still to be recorded."""
-
     used: bool
     bad: bool = False
+    """Whether the result is to be rejected."""
     reason: str = ""
-    person: int = 0
-    lease: str = ""
 
 
 def import_results(db: Database, path: Path, now: float) -> list[Decision]:
@@ -196,25 +192,11 @@ def _moment(value: object) -> float:
     return datetime.fromisoformat(str(value).replace("Z", "+00:00")).timestamp()
 
 
-def _import(
-    db: Database, result: _Result, image: int, kind: str, study: bool, now: float
-) -> _Outcome:
-    outcome = _use(db, result, image, kind, study, now)
-    if outcome.lease:
-        # A skip or flag is the queue's own transaction, as if made on a page.
-        act = flag if result.passed == "flag" else skip
-        try:
-            act(db, outcome.person, outcome.lease, outcome.reason, now)
-        except NotAllowedError as error:  # somebody took the task in the application meanwhile
-            return _Outcome(False, reason=f"not used: {error}")
-    return outcome
-
-
 @transaction
-def _use(
+def _import(
     session: Session, result: _Result, image: int, kind: str, study: bool, now: float
 ) -> _Outcome:
-    """Record a result if possible; of a skip or flag, only hold its slot."""
+    """Record a result if possible."""
     worker = result.cells["worker"]
     submission = f"crowd:{hash_token(json.dumps([result.assignment, worker, image, kind]))}"
     earlier = f"crowd:{result.assignment}"[:100]  # how earlier versions named it
@@ -245,8 +227,8 @@ def _use(
     if slot is None:
         return _Outcome(False, reason=f"not used: {why}")
     if reason:
-        slot.lease, slot.leased_at, slot.expires = secrets.token_urlsafe(18), now, now
-        return _Outcome(True, reason=reason, person=person.id, lease=slot.lease)
+        record_pass(session, slot, person, result.passed, reason, now)
+        return _Outcome(True, reason=reason)
     answer = Answer(
         slot_id=slot.id, round=slot.round, image_id=image, person_id=person.id, kind=kind,
         submission=submission, seconds=result.seconds, created=now, **columns,
@@ -297,7 +279,7 @@ def _claim(
     session: Session, person: Person, image: int, kind: str, now: float
 ) -> tuple[Slot | None, str]:
     for slot in held_slots(session, person.id):
-        return_slot(session, slot)  # an import was interrupted before it recorded a skip or flag
+        return_slot(session, slot)  # an earlier version was interrupted before it recorded a pass
     others = ("compare", "revise") if kind == "study" else ("study",)
     did = select(Answer.id).where(Answer.person_id == person.id, Answer.kind.in_(others))
     if kind != "gold" and session.scalar(did.limit(1)):

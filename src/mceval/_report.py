@@ -16,7 +16,7 @@ from discode.errors import StoreError
 from discode.stats import Interval, wilson
 from mceval._checks import Evidence
 from mceval._guide import FLAG_REASONS, SKIP_REASONS
-from mceval._states import answer_counts, pass_counts
+from mceval._states import answer_counts, pass_counts, pass_is_void
 from mceval._tables import (
     Answer,
     Domain,
@@ -29,7 +29,7 @@ from mceval._tables import (
     Void,
 )  # fmt: skip
 from mceval.database import from_json, rules_of, settings_of
-from mceval.people import dealt_with, passes_of, taken_back, work_record
+from mceval.people import dealt_with, passes_of, work_record
 from mceval.quality import fleiss_kappa, krippendorff_alpha
 from mceval.rules import verdict
 
@@ -163,9 +163,8 @@ def votes_by_image(session: Session) -> list[tuple[int, int, list[int]]]:
     """Return (image, domain, votes that count) of all images that have votes, in order."""
     rows = session.execute(
         select(Image.id, Image.domain_id, Answer.choice)
-        .join(Slot, Slot.image_id == Image.id)
-        .join(Answer, (Answer.slot_id == Slot.id) & (Answer.round == Slot.round))
-        .where(Slot.kind == "compare", Slot.state == "answered")
+        .join(Answer, Answer.image_id == Image.id)
+        .where(Answer.kind == "compare", answer_counts())
         .order_by(Image.id, Answer.id)
     ).all()
     images: dict[int, tuple[int, int, list[int]]] = {}
@@ -268,12 +267,11 @@ class PassWarning:
 
 def pass_warnings(session: Session) -> list[PassWarning]:
     """Return who flagged or skipped beyond the limit and is still active."""
-    void = select(PassVoid.id).where(PassVoid.pass_id == Pass.id)
-    limit = void.where(PassVoid.reason == "limit")
     rows = session.execute(
         select(Person.id, Person.name, Pass.kind, func.count())
         .join(Pass, Pass.person_id == Person.id)
-        .where(Person.state == "active", limit.exists(), ~taken_back())
+        .where(Person.state == "active", pass_is_void("limit"))
+        .where(~pass_is_void("undo"))
         .group_by(Person.id, Person.name, Pass.kind)
         .order_by(Person.id, Pass.kind)
     ).all()
@@ -282,7 +280,8 @@ def pass_warnings(session: Session) -> list[PassWarning]:
             person,
             name,
             f"{'flagged' if kind == 'flag' else 'skipped'} {passes_of(session, person, kind)} of "
-            f"{dealt_with(session, person)} tasks; {beyond} beyond the limit do not count",
+            f"{sum(dealt_with(session, person).values())} tasks; {beyond} exceed the limit and do "
+            "not count",
         )
         for person, name, kind, beyond in rows
     ]
@@ -360,8 +359,7 @@ def second_looks(session: Session) -> SecondLooks:
     """Return how many revisions were accepted, rejected, or wait for a second look."""
     looks = (
         select(Answer.choice, func.count())
-        .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
-        .where(Slot.kind == "look", Slot.state == "answered")
+        .where(Answer.kind == "look", answer_counts())
         .group_by(Answer.choice)
     )
     count = dict(session.execute(looks).all())

@@ -39,26 +39,23 @@ class Stall:
 
 
 def find_stalls(session: Session, now: float) -> list[Stall]:
-    """Return what stalls, the most basic first; empty if all is well or the quota is full."""
-    return list(_stalls(session, now))
-
-
-def _stalls(session: Session, now: float) -> Iterator[Stall]:
+    """List what blocks the campaign, the most basic first; nothing once the quotas are full."""
+    stalls: list[Stall] = []
     rules = rules_of(session)
     rows = [row for row in domain_rows(session) if row.name != "all" and row.done < row.quota]
     for row in rows:
-        yield from _images(session, row, rules)
+        stalls += _images(session, row, rules)
         if row.judged >= SPLIT_AFTER and row.discard.low > 0.5:
-            yield Stall(
+            stall = Stall(
                 f"{row.name}: people disagree on {row.discard.value:.0%} of {row.judged} images",
-                "look at the discarded ones: captions that are equally good cannot be told "
-                "apart; other writers, clearer instructions or --consensus majority help",
+                "look at the discarded ones: equally good captions cannot be told apart; other "
+                "writers, clearer instructions or --consensus majority help",
             )
+            stalls.append(stall)
     if rows:
-        yield from _people(session, rules)
-        yield from _open_tasks(session)
-        yield from _not_loading(session)
-        yield from _silence(session, now)
+        stalls += [*_people(session, rules), *_open_tasks(session)]
+        stalls += [*_not_loading(session), *_silence(session, now)]
+    return stalls
 
 
 def find_doubts(session: Session) -> list[Stall]:

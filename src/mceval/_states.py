@@ -227,8 +227,14 @@ def held_slots(session: Session, person: int) -> Sequence[Slot]:
 
 
 def pass_counts() -> ColumnElement[bool]:
-    """Return the condition that a skip or flag counts."""
-    return ~select(PassVoid.id).where(PassVoid.pass_id == Pass.id).exists()
+    """The condition that a skip or flag counts."""
+    return ~pass_is_void()
+
+
+def pass_is_void(reason: str | None = None) -> ColumnElement[bool]:
+    """The condition that a skip or flag is void, for one reason ("undo": taken back) or for any."""
+    void = select(PassVoid.id).where(PassVoid.pass_id == Pass.id)
+    return (void if reason is None else void.where(PassVoid.reason == reason)).exists()
 
 
 def not_loaded() -> ColumnElement[bool]:

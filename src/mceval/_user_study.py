@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError
 from discode.stats import Interval, wilson
-from mceval._states import log_event
+from mceval._states import answer_counts, log_event
 from mceval._tables import Answer, Domain, Image, Slot
 from mceval.database import rules_of, transaction
 from mceval.rules import random_bits
@@ -64,10 +64,9 @@ def user_study_result(session: Session) -> UserStudyResult:
     """Return people's accuracy against the benchmark's preference, with its interval."""
     rows = session.execute(
         select(Domain.name, Answer.image_id, Answer.choice, Image.preference)
-        .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
         .join(Image, Image.id == Answer.image_id)
         .join(Domain, Domain.id == Image.domain_id)
-        .where(Slot.kind == "study", Slot.state == "answered", Image.state == "done")
+        .where(Answer.kind == "study", answer_counts(), Image.state == "done")
         .order_by(Answer.id)
     ).all()
     hits = [(row[0], row[1], row[2] == row[3]) for row in rows]

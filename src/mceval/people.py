@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 
-from sqlalchemy import ColumnElement, case, delete, func, select, update
+from sqlalchemy import bindparam, case, delete, func, select, union_all, update
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError, lookup
@@ -21,6 +21,7 @@ from mceval._states import (
     log_event,
     not_loaded,
     pass_counts,
+    pass_is_void,
     return_slot,
     settle_image,
 )
@@ -292,7 +293,7 @@ def evidence_of(session: Session, person: int) -> Evidence:
     seconds = session.scalars(
         select(Answer.seconds).where(Answer.person_id == person, answer_counts())
     ).all()
-    passed = select(Pass.kind, func.count()).where(Pass.person_id == person, ~taken_back())
+    passed = select(Pass.kind, func.count()).where(Pass.person_id == person, ~pass_is_void("undo"))
     passes = dict(session.execute(passed.group_by(Pass.kind)).all())
     return replace(
         work_record(session, person),
@@ -303,25 +304,26 @@ def evidence_of(session: Session, person: int) -> Evidence:
     )
 
 
-def taken_back() -> ColumnElement[bool]:
-    """Return the condition that a person took a skip or flag back."""
-    void = select(PassVoid.id).where(PassVoid.pass_id == Pass.id)
-    return void.where(PassVoid.reason == "undo").exists()
+_DEALT_WITH = union_all(
+    *(select(table.image_id).where(table.person_id == bindparam("person"))
+      for table in (Answer, Pass))
+).subquery()  # fmt: skip
+_BY_DOMAIN = (
+    select(Image.domain_id, func.count())
+    .join(_DEALT_WITH, _DEALT_WITH.c.image_id == Image.id)
+    .group_by(Image.domain_id)
+)
 
 
-def dealt_with(session: Session, person: int) -> int:
-    """Return how many tasks a person has dealt with: the number in their draws."""
-    counts = [
-        select(func.count()).where(table.person_id == person).scalar_subquery()
-        for table in (Answer, Pass)
-    ]
-    return sum(session.execute(select(*counts)).one())
+def dealt_with(session: Session, person: int) -> dict[int | None, int]:
+    """Count a person's answers, skips and flags by domain; gold questions are under ``None``."""
+    return dict(session.execute(_BY_DOMAIN, {"person": person}).all())
 
 
 def passes_of(session: Session, person: int, kind: str) -> int:
     """Return how many flags, or skips, of images that loaded a person has and did not take back."""
     query = select(func.count()).where(Pass.person_id == person, Pass.kind == kind)
-    return session.scalar(query.where(~taken_back(), ~not_loaded())) or 0
+    return session.scalar(query.where(~pass_is_void("undo"), ~not_loaded())) or 0
 
 
 def carelessness_of(session: Session, person: int) -> str:

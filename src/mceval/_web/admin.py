@@ -29,8 +29,10 @@ from mceval._report import (
     side_rows,
 )
 from mceval._stalls import find_doubts, find_stalls, stuck_images
+from mceval._states import pass_is_void
 from mceval._tables import ROLES, Answer, Login, Pass, Person, Slot
 from mceval._texts import check_text
+from mceval._web.forms import check_ticked
 from mceval._web.images import CampaignImages
 from mceval._web.rendering import Pages
 from mceval._web.requests import PageRequest, image_response, redirect
@@ -44,7 +46,6 @@ from mceval.people import (
     reinstate,
     reissue,
     revoke,
-    taken_back,
     work_record,
 )
 
@@ -72,7 +73,7 @@ class AdminPages:
     def show(self, name: str, asked: PageRequest, **values: Any) -> Response:
         """Return a page with what all of them have."""
         return self.pages.show(
-            name, campaign=self.settings.name, settings=self.settings, person=asked.person,
+            name, settings=self.settings, person=asked.person,
             form_token=asked.visitor.form_token, **values,
         )  # fmt: skip
 
@@ -130,7 +131,7 @@ class AdminPages:
         """
         form, now = asked.form, asked.now
         if _action(form, "invite", "renew") == "renew":
-            _confirmed(form)
+            check_ticked(form)
             with self.db.read() as session:
                 waiting = [
                     person.id
@@ -173,7 +174,7 @@ class AdminPages:
                 raise HttpError(404, "nobody", f"there is no person {number}")
             passes = session.execute(
                 select(Pass.kind, Pass.reason, func.count())
-                .where(Pass.person_id == number, ~taken_back())
+                .where(Pass.person_id == number, ~pass_is_void("undo"))
                 .group_by(Pass.kind, Pass.reason)
                 .order_by(func.count().desc())
                 .limit(20)
@@ -193,7 +194,7 @@ class AdminPages:
         Actions: put_back, reinstate, revoke. A new invitation is :meth:`new_invitation`, since its
         link is shown once.
         """
-        _confirmed(asked.form)
+        check_ticked(asked.form)
         number, admin = asked.number, asked.person
         action = _action(asked.form, "put_back", "reinstate", "revoke")
         if action == "reinstate":
@@ -209,7 +210,7 @@ class AdminPages:
 
     def new_invitation(self, asked: PageRequest) -> Response:
         """Reissue a person's invitation; the old link and all their browsers stop working."""
-        _confirmed(asked.form)
+        check_ticked(asked.form)
         if asked.number == asked.person.id:
             raise InputError("a new link for yourself would end this session; use the command line")
         days, by = _days(asked.form), asked.person.id
@@ -264,11 +265,6 @@ def _reason(asked: PageRequest, usual: str) -> str:
 
 def _action(form: dict[str, str], *actions: str) -> str:
     return lookup({action: action for action in actions}, form.get("action", ""), "action")
-
-
-def _confirmed(form: dict[str, str]) -> None:
-    if form.get("sure") != "yes":
-        raise InputError("please tick the box to confirm")
 
 
 def _days(form: dict[str, str]) -> float | None:

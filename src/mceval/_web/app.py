@@ -36,7 +36,7 @@ from mceval._web.auth import (
     find_visitor,
     network_of,
 )  # fmt: skip
-from mceval._web.forms import read_form, reason_of, reply_of
+from mceval._web.forms import check_ticked, read_form, reason_of, reply_of
 from mceval._web.images import CampaignImages
 from mceval._web.progress import campaign_progress, open_to, person_progress, why_wait
 from mceval._web.rendering import Pages, annotation_files
@@ -101,10 +101,10 @@ class _AnnotationApp:
         self.guesses = GuessLimiter()
         self.images = CampaignImages(db, options.images)
         self.files = annotation_files()
-        self.pages = Pages(self.files)
         self.cookie = "__Host-discode" if options.secure else "discode"
         with db.read() as session:
             self.settings: CampaignSettings = settings_of(session)
+        self.pages = Pages(self.files, self.settings.name)
         self.admin = AdminPages(db, self.settings, self.pages, self.images, options.origin)
         self._progress: tuple[float, tuple[int, int]] = (float("-inf"), (0, 0))
 
@@ -213,15 +213,14 @@ class _AnnotationApp:
             why = "something went wrong here; please try again in a minute"
         heading = HEADINGS.get(code) or HEADINGS.get(status) or "This is not possible"
         return self.pages.show(
-            "message.html", status, headers, campaign=self.settings.name, why=why,
-            heading=heading, written=written,
-        )  # fmt: skip
+            "message.html", status, headers, why=why, heading=heading, written=written
+        )
 
     # Coming and going
 
     def home(self, asked: PageRequest) -> Response:
         if asked.known_visitor is None:
-            return self.pages.show("home.html", campaign=self.settings.name)
+            return self.pages.show("home.html")
         if asked.person.state != "active":
             return self.ended(asked)
         return redirect("/admin" if asked.person.role == "admin" else "/task")
@@ -234,7 +233,7 @@ class _AnnotationApp:
         """
         token = str(asked.request.path_params["token"])
         person = self.invited(asked, token)
-        return self.pages.show("join.html", campaign=self.settings.name, person=person, token=token)
+        return self.pages.show("join.html", person=person, token=token)
 
     def join(self, asked: PageRequest) -> Response:
         person = self.invited(asked, asked.form.get("token", ""))
@@ -284,8 +283,7 @@ class _AnnotationApp:
         )  # fmt: skip
 
     def consent(self, asked: PageRequest) -> Response:
-        if asked.form.get("agreed") != "yes":
-            raise InputError("please tick the box if you agree; without it there is no task")
+        check_ticked(asked.form, "agreed")
         people.record_consent(self.db, asked.person.id, asked.now)
         return redirect("/")
 
@@ -350,8 +348,7 @@ class _AnnotationApp:
         return self.page("pause.html", asked, pays=self.settings.pay_per_hour > 0)
 
     def withdraw(self, asked: PageRequest) -> Response:
-        if asked.form.get("sure") != "yes":
-            raise InputError("please tick the box if you want to leave")
+        check_ticked(asked.form)
         people.withdraw(self.db, asked.person.id, asked.now)
         return redirect("/")
 
@@ -388,7 +385,7 @@ class _AnnotationApp:
                 self._progress = (asked.now, campaign_progress(session))
         undoable = progress.last is not None and asked.now - progress.last < UNDO_SECONDS
         return self.pages.show(
-            name, 400 if refused else code, campaign=self.settings.name, person=asked.person,
-            mine=progress, left=left, refused=refused, undoable=undoable,
-            progress=self._progress[1], form_token=asked.visitor.form_token, **values,
+            name, 400 if refused else code, person=asked.person, mine=progress, left=left,
+            refused=refused, undoable=undoable, progress=self._progress[1],
+            form_token=asked.visitor.form_token, **values,
         )  # fmt: skip

@@ -43,6 +43,12 @@ async def _receive(request: Request) -> bytes:
     return bytes(body)
 
 
+def check_ticked(form: dict[str, str], name: str = "sure") -> None:
+    """Raise unless a form's box is ticked."""
+    if form.get(name) != "yes":
+        raise InputError("please tick the box to confirm")
+
+
 def reply_of(form: dict[str, str]) -> Choice | Revision | Look:
     """Return the one answer that a form holds."""
     if sum(name in form for name in ("side", "look", "text")) != 1:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
-from mceval._states import answer_counts
+from mceval._states import answer_counts, pass_is_void
 from mceval._tables import ROLES, Answer, Domain, Image, Pass, Person, Slot
 from mceval.database import rules_of
-from mceval.people import taken_back
 from mceval.queue._leases import is_free, person_may_have
 
 MANY = 100
@@ -39,7 +38,7 @@ class PersonProgress:
 
 # Run for every page, so they are built once.
 _COUNTED = (Answer.person_id == bindparam("person")) & answer_counts()
-_NOT_UNDONE = (Pass.person_id == bindparam("person")) & ~taken_back()
+_NOT_UNDONE = (Pass.person_id == bindparam("person")) & ~pass_is_void("undo")
 _ANSWERS = select(Answer.kind, func.count()).where(_COUNTED).group_by(Answer.kind)
 _PASSES = select(Pass.kind, func.count()).where(_NOT_UNDONE).group_by(Pass.kind)
 _LAST_ANSWER = select(Answer).where(_COUNTED).order_by(Answer.id.desc()).limit(1)

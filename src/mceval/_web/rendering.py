@@ -26,7 +26,7 @@ def annotation_files() -> dict[str, StaticFile]:
 class Pages:
     """The templates. Every value is shown as text: ``<`` is shown as ``<``."""
 
-    def __init__(self, files: dict[str, StaticFile]) -> None:
+    def __init__(self, files: dict[str, StaticFile], campaign: str = "") -> None:
         self.files = files
         self.environment = Environment(
             loader=FileSystemLoader(HERE / "pages"),
@@ -35,7 +35,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self.environment.globals |= {"static": self.static, "guide": guide}
+        self.environment.globals |= {"static": self.static, "guide": guide, "campaign": campaign}
         self.environment.filters |= {
             "percent": percent, "fixed": fixed, "span": span, "count": "{:,}".format,
             "date": date,

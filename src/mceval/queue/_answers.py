@@ -12,7 +12,7 @@ from discode.errors import InputError, NotAllowedError
 from mceval import people
 from mceval._checks import pass_may_count
 from mceval._states import WORK_KINDS, log_event, return_slot, settle_image
-from mceval._tables import Answer, Image, Pass, PassVoid, Slot
+from mceval._tables import Answer, Image, Pass, PassVoid, Person, Slot
 from mceval._texts import check_revision, check_submission, check_text
 from mceval.database import Database, checks_of, rules_of, transaction
 from mceval.queue._leases import (
@@ -172,14 +172,20 @@ def _skip_or_flag(
 ) -> None:
     reason = check_text(reason, "a reason")
     person = active_person(session, person_id)
-    slot = leased_slot(session, person, lease)
+    record_pass(session, leased_slot(session, person, lease), person, kind, reason, now)
+
+
+def record_pass(
+    session: Session, slot: Slot, person: Person, kind: str, reason: str, now: float
+) -> None:
+    """Add a skip or flag, return the slot that its person holds, and update the image's state."""
     image, task = slot.image_id, slot.kind
     return_slot(session, slot)
     counts = pass_may_count(
         checks_of(session),
         kind,
         people.passes_of(session, person.id, kind),
-        people.dealt_with(session, person.id),
+        sum(people.dealt_with(session, person.id).values()),
     )
     row = Pass(
         image_id=image, person_id=person.id, kind=kind, reason=reason, created=now, task=task

@@ -20,16 +20,14 @@ from sqlalchemy import (
     ColumnElement,
     Executable,
     bindparam,
-    func,
     or_,
     select,
-    union_all,
 )
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from discode.errors import InputError, NotAllowedError, StoreError
 from mceval import people
-from mceval._states import held_slots, log_event, not_loaded, return_slot
+from mceval._states import held_slots, log_event, not_loaded, pass_is_void, return_slot
 from mceval._tables import (
     ROLES,
     Answer,
@@ -53,17 +51,6 @@ RELOAD_SECONDS = 3600.0
 """An image that did not load for somebody is given to them again after so long."""
 WINDOW = 16
 """Images of a domain, in its order, among which a person's next task is drawn."""
-
-_DEALT_WITH = union_all(
-    *(select(table.image_id).where(table.person_id == bindparam("person"))
-      for table in (Answer, Pass))
-).subquery()  # fmt: skip
-_BY_DOMAIN = (
-    select(Image.domain_id, func.count())
-    .join(_DEALT_WITH, _DEALT_WITH.c.image_id == Image.id)
-    .group_by(Image.domain_id)
-)
-"""How many tasks a person has dealt with; gold questions are under ``None``."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +125,7 @@ def next_task(session: Session, person_id: int, now: float) -> Task | None:
     kinds = [kind for kind in ROLES[person.role] if kind != "look"]
     if not kinds:
         return None
-    seen = dict(session.execute(_BY_DOMAIN, {"person": person.id}).all())
+    seen = people.dealt_with(session, person.id)
     count = sum(seen.values())
     if (
         len(kinds) == 2
@@ -233,7 +220,7 @@ def person_may_have(
     if now is not None:
         again &= Pass.created + RELOAD_SECONDS <= now
     passed = select(Pass.id).where(
-        Pass.image_id == image, Pass.person_id == person, ~people.taken_back(), ~again
+        Pass.image_id == image, Pass.person_id == person, ~pass_is_void("undo"), ~again
     )
     answered = select(Answer.id).where(
         Answer.image_id == image, Answer.person_id == person, Answer.kind != kind

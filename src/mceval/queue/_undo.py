@@ -8,12 +8,12 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from discode.errors import NotAllowedError, StoreError
-from mceval import people
 from mceval._states import (
     WORK_KINDS,
     answer_counts,
     held_slots,
     log_event,
+    pass_is_void,
     return_slot,
     settle_image,
 )
@@ -56,7 +56,7 @@ def undo(session: Session, person_id: int, now: float) -> Task | None:
     )
     passed = session.scalar(
         select(Pass)
-        .where(Pass.person_id == person.id, ~people.taken_back())
+        .where(Pass.person_id == person.id, ~pass_is_void("undo"))
         .order_by(Pass.id.desc())
         .limit(1)
     )
