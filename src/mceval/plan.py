@@ -100,10 +100,9 @@ def keep_probability(rules: Rules, accuracy: float, hard: float = 0.0) -> tuple[
     (True, 0.001)
     """
     n = rules.people
-    least = n if rules.consensus == "all" else n // 2 + 1
 
     def tail(p: float) -> float:
-        return sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(least, n + 1))
+        return sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(rules.needed, n + 1))
 
     coin = tail(0.5)
     right = (1 - hard) * tail(accuracy) + hard * coin
@@ -172,11 +171,9 @@ def _simulate(target: Target, rules: Rules, rng: np.random.Generator) -> tuple[N
             who = who[:, : rules.people]
             odds = np.where(rng.random((block, 1)) < target.hard, 0.5, accuracy[who])
             right = (rng.random((block, rules.people)) < odds).sum(axis=1)
-            least = rules.people if rules.consensus == "all" else rules.people // 2 + 1
-            good, bad = right >= least, rules.people - right >= least
+            good, bad = right >= rules.needed, rules.people - right >= rules.needed
             count = np.cumsum(good | bad)
-            end = int(np.searchsorted(count, target.images - got)) + 1
-            end = min(end, block)
+            end = min(int(np.searchsorted(count, target.images - got)) + 1, block)
             wrong += int(bad[:end].sum())
             got += int(count[end - 1])
             seen += end
