@@ -385,9 +385,7 @@ def test_the_user_study_by_crowd(sqlite: Database, tmp_path: Path) -> None:
     assert {one.decision for one in decisions} == {"approve"}
     old = [one for one in decisions if one.worker == "A" and not one.used]
     assert len(old) == 4
-    assert {one.reason for one in old} == {
-        "not used: the worker took part in the campaign, and the study needs new people"
-    }
+    assert all("took part in the campaign" in one.reason for one in old)
     result = ask(sqlite, user_study_result)
     roles = {person.name: person.role for person in scalars(sqlite, select(Person))}
     assert (result.images, result.judged, result.accuracy.value) == (4, 8, 1.0)
