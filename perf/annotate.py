@@ -90,7 +90,7 @@ class Server:
     def start(self) -> None:
         """Start it, and wait until it listens."""
         # Answers that come too early to have been seen are refused; here that is all of them.
-        code = "from mceval.queue import leases; leases.UNSEEN_SECONDS = 0; "
+        code = "from mceval.queue import _leases; _leases.UNSEEN_SECONDS = 0; "
         code += "from discode._cli import main; main()"
         command = [sys.executable, "-c", code, "mceval", "annotate", self.database]
         self.process = subprocess.Popen(

@@ -109,7 +109,7 @@ def test_a_campaign_of_eight_people(db: Database, tmp_path: Path) -> None:
 
 def serve(database: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
     # These people answer sooner than anybody can look.
-    code = "from mceval.queue import leases; leases.UNSEEN_SECONDS = 0; "
+    code = "from mceval.queue import _leases; _leases.UNSEEN_SECONDS = 0; "
     code += "from discode._cli import main; main()"
     running = subprocess.Popen(
         [sys.executable, "-c", code, "mceval", "annotate", database, "--port", "0", *arguments],
@@ -340,7 +340,7 @@ def test_no_dead_ends(sqlite: Database, tmp_path: Path) -> None:
         assert "comparison" in end.text
         for link in {*links_of(end), "/", "/task", "/pause"}:
             again = first.http.get(link)
-            assert "art in this campaign has ended" in again.text, link
+            assert "Your part in this campaign has ended" in again.text, link
             assert "Continue" not in again.text
         assert "open the link of your invitation" in first.post("/leave", end).text
         second.join()
