@@ -196,7 +196,6 @@ def _moment(value: object) -> float:
 def _import(
     session: Session, result: _Result, image: int, kind: str, study: bool, now: float
 ) -> _Outcome:
-    """Record a result if possible."""
     worker = result.cells["worker"]
     submission = f"crowd:{hash_token(json.dumps([result.assignment, worker, image, kind]))}"
     earlier = f"crowd:{result.assignment}"[:100]  # the name in earlier versions
