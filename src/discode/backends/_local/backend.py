@@ -131,7 +131,7 @@ class Local(Backend):
         return Identity(opened.name, "+".join(filter(None, parts)), dtype)
 
     @property
-    def capabilities(self) -> frozenset[str]:  # type: ignore[override]  # it is worked out
+    def capabilities(self) -> frozenset[str]:  # type: ignore[override]  # computed
         """Hidden states, if the logits are simply the head's product with them.
 
         Loads the model to find out.

@@ -1,4 +1,4 @@
-"""Check a model without downloading its weights: can it be a judge, and how is it read?
+"""Check a model without downloading its weights: whether it can be a judge, and how it is read.
 
 Only the small files are read: configuration, tokenizer, processor, chat template. The model's own
 code is not run.
@@ -22,7 +22,6 @@ from discode.backends._local.load import (
     describe,
     in_one_line,
     quiet,
-    read_settings,
 )
 from discode.backends._local.vocabulary import TokenizedPrompt, Vocabulary, conversation
 from discode.errors import InputError, require
@@ -35,7 +34,7 @@ EXAMPLE = "0.8"
 def check_model(name: str, revision: str | None = None) -> dict[str, str]:
     """Report in words how a hub name or a folder would be read."""
     with _opening(name, revision) as (folder, offline):
-        settings = read_settings(folder)
+        settings = memory.read_settings(folder / "config.json")
         architecture = (settings.get("architectures") or [""])[0]
         kind = settings.get("model_type") or architecture
         size = hub.model_bytes(name, revision, "bfloat16", offline=offline)
@@ -76,7 +75,8 @@ def check_model(name: str, revision: str | None = None) -> dict[str, str]:
 def open_vocabulary(name: str, revision: str | None = None) -> Vocabulary:
     """Open the tokenizer and chat template of a hub name or a folder, without its weights."""
     with _opening(name, revision) as (folder, _):
-        architecture = (read_settings(folder).get("architectures") or [""])[0]
+        settings = memory.read_settings(folder / "config.json")
+        architecture = (settings.get("architectures") or [""])[0]
         if architecture in REMOTE_CODE_MODELS:
             raise InputError(f"{name} builds its prompt with its own code, which is not run here")
         common = {"revision": None, "trust_remote_code": False}

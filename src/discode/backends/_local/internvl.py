@@ -162,7 +162,7 @@ def _tokens_per_tile(settings: Mapping[str, Any]) -> int:
 def _processor(folder: Path, settings: Mapping[str, Any], tokenizer: Any) -> Any:
     """Build the processor: tiles of 448 pixels, and one of the whole image after them."""
     transformers = require_transformers()
-    stored = _read_json(folder / "preprocessor_config.json")
+    stored = memory.read_settings(folder / "preprocessor_config.json")
     side = _tile_size(settings)
     common = {
         "size": {"height": side, "width": side},
@@ -183,13 +183,6 @@ def _processor(folder: Path, settings: Mapping[str, Any], tokenizer: Any) -> Any
         image_seq_length=_tokens_per_tile(settings),
         chat_template=_chat_template(system),
     )
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
 
 
 def _chat_template(system: str) -> str:
@@ -234,7 +227,7 @@ def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
     The special tokens of ``tokenizer_config.json`` replace unused pieces, or follow them.
     """
     tokenizers, transformers = require("tokenizers", "hf"), require_transformers()
-    settings = _read_json(folder / "tokenizer_config.json")
+    settings = memory.read_settings(folder / "tokenizer_config.json")
     added = {int(i): token["content"] for i, token in settings["added_tokens_decoder"].items()}
     try:
         pieces = list(read_pieces((folder / "tokenizer.model").read_bytes()))

@@ -333,18 +333,9 @@ def check_name(name: str, revision: str | None) -> None:
         raise InputError(f"revision={revision} requires a hub name; {name} is a folder")
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
-    """Read the config.json of a model's folder."""
-    try:
-        return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        why = short_message(error)
-        raise InputError(f"cannot read config.json in {folder}: {why}") from None
-
-
 def check_folder(folder: Path, trust_remote_code: bool) -> None:
     """Report in one line what is missing in a folder; transformers writes paragraphs."""
-    settings = read_settings(folder)
+    settings = memory.read_settings(folder / "config.json")
     if "auto_map" in settings and not trust_remote_code and not internvl.is_original(settings):
         raise InputError(OWN_CODE.format(folder))
     if not any(folder.glob("*.safetensors")):

@@ -24,6 +24,15 @@ FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
 """safetensors' names for types that are converted on loading."""
 
 
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read a JSON object from a model's folder."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {path}: {why}") from None
+
+
 def weight_files(folder: Path) -> list[Path]:
     """List the files that transformers would load: some folders contain the weights twice."""
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
@@ -31,8 +40,8 @@ def weight_files(folder: Path) -> list[Path]:
         return [single]
     if index.is_file():
         try:
-            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+            names = set(read_settings(index)["weight_map"].values())
+        except (KeyError, AttributeError) as error:
             raise InputError(f"cannot read {index}: {error!r}") from None
         return sorted(folder / name for name in names)
     return sorted(folder.glob("*.safetensors"))

@@ -133,7 +133,7 @@ class Served(Backend):
         return f"{type(self).__name__}({', '.join(self.models)!r})"  # identity asks a server
 
     @property
-    def identity(self) -> Identity:  # type: ignore[override]  # it is worked out
+    def identity(self) -> Identity:  # type: ignore[override]  # computed
         """The model on the first server that answered, with that server's name for it and options.
 
         The options are the image size, the number of log-probabilities and ``read=forced``.
@@ -152,7 +152,7 @@ class Served(Backend):
         return [server.model for server in self._servers]
 
     @property
-    def stopped(self) -> str:  # type: ignore[override]  # it is worked out
+    def stopped(self) -> str:  # type: ignore[override]  # computed
         """Why no more requests are sent (a cap, a rejected key); empty while they are."""
         return self.client.throttle.stopped
 

@@ -1,4 +1,4 @@
-"""Compare answers of two servers: can they come from the same weights?"""
+"""Compare answers of two servers, to detect different weights."""
 
 from __future__ import annotations
 
