@@ -25,7 +25,7 @@ MAX_SPANS = 40
 RULES = "neutral-2"
 """Version of the rules for variants and marks, in signatures."""
 NOT_READ = "not read"
-"""Error of words beyond the part of a caption that the judge reads."""
+"""Error of a word after the part of a caption that the judge reads."""
 WORD_EFFECTS = {
     (
         "3-0d60a866",

@@ -186,8 +186,8 @@ class ChatClient(RequestOptions):
         if not (whole and possible) or parsed.userinfo or parsed.query:
             # The address is not shown: it may contain a key.
             raise InputError(
-                f"base_url of {self.name} must be http(s)://HOST[:PORT][/PATH], without "
-                f"credentials or a query; the key belongs in {self.key_variable}"
+                f"base_url of {self.name} must be http(s)://HOST[:PORT][/PATH], PORT from 1 to "
+                f"65535, without credentials or a query; the key belongs in {self.key_variable}"
             )
         keep_out_of_logs(self.key_variable)
         object.__setattr__(self, "_connections", Connections(self.timeout))
