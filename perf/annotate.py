@@ -2,7 +2,7 @@
 
     python perf/annotate.py [--database URL] [--people P] [--judgments N] [--think S]
 
-Makes a campaign, starts `discode mceval annotate` as a process of its own and lets P people compare
+Makes a campaign, starts `discode mceval annotate` in a separate process and lets P people compare
 captions over HTTP until N judgments are given, without a pause (the worst case) or with S seconds
 of thought each. Halfway the server is killed with SIGKILL and started again. Afterwards the
 database is checked: is every answer that was confirmed there, once, and did nobody get a task that
@@ -46,7 +46,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 def fill(db: Database, judgments: int, folder: Path) -> int:
-    """Make a campaign with at least so many judgments, three per image; how many that is.
+    """Make a campaign with at least this many judgments, three per image; the exact number.
 
     Its images are small files in a folder: a page takes an answer only if there is one.
     """
@@ -89,8 +89,8 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it listens."""
-        # People who click sooner than anybody could see are refused; here that is everybody.
-        code = "from mceval.queue import leases; leases.UNSEEN_SECONDS = 0; "
+        # Answers that come too early to have been seen are refused; here that is all of them.
+        code = "from mceval.queue import _leases; _leases.UNSEEN_SECONDS = 0; "
         code += "from discode._cli import main; main()"
         command = [sys.executable, "-c", code, "mceval", "annotate", self.database]
         self.process = subprocess.Popen(
@@ -123,7 +123,7 @@ class Browser:
     async def ask(
         self, path: str, form: dict[str, str] | None = None, origin: str = ""
     ) -> tuple[int, str]:
-        """Return status and body; raises OSError or EOFError where the server is gone.
+        """Send a request; OSError or EOFError if the server is gone.
 
         A connection that the server closed meanwhile, after some idle seconds, is opened again, as
         browsers do.
@@ -146,7 +146,7 @@ class Browser:
         body = urlencode(form).encode() if form is not None else b""
         head = f"{'GET' if form is None else 'POST'} {path} HTTP/1.1\r\n"
         head += f"host: {self.site or 'localhost'}\r\n"
-        if form is not None and (origin or self.site):  # browsers say where a form comes from
+        if form is not None and (origin or self.site):  # browsers send the origin of a form
             head += f"origin: {origin or 'http://' + self.site}\r\n"
         head += f"cookie: {self.cookie}\r\ncontent-type: {FORM}\r\ncontent-length: {len(body)}\r\n"
         writer.write(head.encode() + b"\r\n" + body)
@@ -170,7 +170,7 @@ class Browser:
 
 
 class Load:
-    """Everybody's work, and what was seen of it."""
+    """The work of all people, and its results."""
 
     def __init__(self, server: Server, judgments: int, think: float) -> None:
         self.server = server
@@ -221,21 +221,21 @@ class Load:
         await asyncio.to_thread(self.server.start)
 
     async def all(self, people: list[tuple[int, str]]) -> float:
-        """Return the seconds of everything."""
+        """Run everything; its seconds."""
         start = time.perf_counter()
         killer = asyncio.create_task(self.killer())
         await asyncio.gather(*(self.person(*one) for one in people))
-        killer.cancel()  # if nobody found enough to do, which is a fault that is told below
+        killer.cancel()  # if there were too few tasks, which faults() reports
         return time.perf_counter() - start
 
 
 def fields(page: str) -> dict[str, str]:
-    """Return the hidden fields of a page."""
+    """Read the hidden fields of a page."""
     return {name: unescape(value) for name, value in HIDDEN.findall(page)}
 
 
 def faults(db: Database, load: Load, judgments: int) -> list[str]:
-    """Return what is wrong with the database afterwards."""
+    """List the faults of the database afterwards."""
     found = []
     with db.read() as session:
         rows = session.execute(

@@ -1,15 +1,14 @@
-"""A whole campaign of 40 scripted people, ten of them hostile, through everything that may happen.
+"""A whole campaign of 40 scripted people, ten of them hostile, with crashes and a backup.
 
     python perf/campaign.py [--postgres] [--direct] [--quota Q] [--think S]
 
-Images, captions and gold questions are made (two gold questions are on one image of the campaign),
-`discode mceval init`, `candidates`, `people` and `annotate` are run as anybody would run them, and
-people work over HTTP through nginx, which calls the server by another name; with --direct, or
-where nginx is not installed, without it. Two people flag everything, two skip everything, two toss
-a coin, two do not look, two forge requests. The server is killed twice (SIGKILL) and started
-again; in between the campaign is backed up while people work. Afterwards the database and the
-restored backup are checked against the rules, and the numbers are printed. PostgreSQL is started
-in a folder of its own where its programs are installed.
+Images, captions and gold questions are generated (two gold questions on one image of the
+campaign). `discode mceval init`, `candidates`, `people` and `annotate` run as commands, and people
+work over HTTP through nginx, which uses another host name for the server; with --direct, or if
+nginx is not installed, without it. Two people flag everything, two skip everything, two choose at
+random, two do not look, two forge requests. The server is killed (SIGKILL) and restarted twice; in
+between the campaign is backed up. Afterwards the database and the restored backup are checked
+against the rules, and the numbers are printed. --postgres starts PostgreSQL in a temporary folder.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ from tests.helpers.campaigns import check_rules
 DOMAINS = ("photo", "painting", "sketch", "infographic")
 WRITERS = "abcd"
 CAST = {"careful": 24, "reviser": 6, "flagger": 2, "skipper": 2, "coin": 2, "blind": 2, "forger": 2}
-"""How many people of each kind; revisers are careful, too."""
+"""The number of people of each kind; revisers are careful, too."""
 TEXT = re.compile(r"<textarea[^>]*>\n?(.*?)</textarea>", re.S)
 QUICK = 0.25
-"""Seconds; sooner answers are careless here, since these people think fast."""
+"""Seconds; quicker answers count as careless here, since these people think fast."""
 
 
 def discode(*words: object) -> str:
-    """Run a verb of ours; its output."""
+    """Run a command of `discode mceval`; its output."""
     code = "from discode._cli import main; main()"
     command = [sys.executable, "-c", code, "mceval", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -90,7 +89,7 @@ def make_files(folder: Path, pool: int) -> None:
 
 @contextmanager
 def nginx(folder: Path, behind: int) -> Iterator[int]:
-    """Start nginx before the server, with its own idea of the server's name; its port."""
+    """Start nginx in front of the server, with another host name for it; its port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     temps = "".join(
@@ -115,7 +114,7 @@ def nginx(folder: Path, behind: int) -> Iterator[int]:
 
 
 class Show:
-    """Everybody's work, and what was seen of it."""
+    """The work of all people, and its results."""
 
     def __init__(self, server: Server, port: int, site: str, think: float) -> None:
         self.server, self.port, self.site, self.think = server, port, site, think
@@ -128,7 +127,7 @@ class Show:
         self.finished = False
 
     async def person(self, number: int, kind: str, token: str) -> None:
-        """Join, consent, and work in one's own way until there is nothing to do."""
+        """Join, consent, and work according to kind until there are no tasks."""
         browser, rng = Browser(self.port, self.site), random.Random(number)
         await browser.ask("/join", {"token": token})
         _, page = await browser.ask("/guide")
@@ -175,7 +174,7 @@ class Show:
         else:
             found = TEXT.search(page)
             text = unescape(found[1]) if found else ""
-            text = text.replace("z wrong", "a right")  # a gold question: they see what is wrong
+            text = text.replace("z wrong", "a right")  # a gold question: correct the error
             await asyncio.sleep(3 * QUICK)
             form = {"text": f"{text}, and a little more of it"}
         status, page = await browser.ask("/task", {**sent, **form})
@@ -185,7 +184,7 @@ class Show:
             self.late += 1
 
     async def forge(self, browser: Browser, sent: dict[str, str], number: int) -> None:
-        """Send what no page of ours would; everything must be refused."""
+        """Send forged requests, all of which must be refused."""
         stranger = Browser(self.port, self.site)
         other = next((lease for lease in self.leases if lease != sent["lease"]), "x" * 24)
         self.leases = [*self.leases[-5:], sent["lease"]]
@@ -215,7 +214,7 @@ class Show:
                 self.accepted.append(f"{what}: {status}")
 
     async def director(self, url: str, saved: Path) -> set[str]:
-        """Kill, back up, kill; wait for the end. What was confirmed before the backup began."""
+        """Kill, back up, kill, wait for the end; the answers confirmed before the backup."""
         known: set[str] = set()
         with Database(url) as db:
             total = _count(db, None)
@@ -240,7 +239,7 @@ class Show:
         return known
 
     async def all(self, people: list[tuple[int, str, str]], url: str, saved: Path) -> set[str]:
-        """Let everybody work; what was confirmed before the backup began."""
+        """Let all people work; the answers confirmed before the backup."""
         found = await asyncio.gather(
             self.director(url, saved), *(self.person(*one) for one in people)
         )
@@ -248,7 +247,7 @@ class Show:
 
 
 def _count(db: Database, state: str | None) -> int:
-    """Return how many images are done, or wanted."""
+    """Count the images in a state, or the sum of the quotas."""
     with db.read() as session:
         if state is None:
             return int(session.scalar(select(func.sum(Domain.quota))) or 0)
@@ -256,7 +255,7 @@ def _count(db: Database, state: str | None) -> int:
 
 
 def save(url: str, target: Path) -> None:
-    """Back up a campaign at which people work."""
+    """Back up a campaign while people work."""
     if url.startswith("postgresql"):
         tool("pg_dump", "--format=custom", f"--file={target}", url)
     else:
@@ -271,7 +270,7 @@ def tool(name: str, *words: str) -> None:
 
 
 def restore(url: str, saved: Path) -> str:
-    """Return the address of the restored backup."""
+    """Restore the backup; its URL."""
     if not url.startswith("postgresql"):
         return str(saved)
     where = url.replace("/postgres?", "/restored?")
@@ -281,14 +280,14 @@ def restore(url: str, saved: Path) -> str:
 
 
 def check(label: str, good: bool, words: str, wrong: list[str]) -> None:
-    """Print a line, and remember it if it is bad."""
+    """Print a line, and record its label on failure."""
     print(f"{'ok ' if good else 'BAD'} {label}: {words}")
     if not good:
         wrong.append(label)
 
 
 def report(db: Database, show: Show, kinds: dict[int, str], wrong: list[str]) -> None:
-    """Print what the rules wanted, and what came."""
+    """Print the checks of the rules and their results."""
     with db.read() as session:
         answers = session.execute(
             select(Answer.submission, Answer.person_id, Answer.kind, Answer.choice, Answer.swapped)
@@ -322,7 +321,7 @@ def report(db: Database, show: Show, kinds: dict[int, str], wrong: list[str]) ->
     check("flags", len(flags) == show.flags, f"{len(flags)} kept of {show.flags}", wrong)
     for kind in ("coin", "blind"):
         found = [people[number] for number, one in kinds.items() if one == kind]
-        # By chance, some of them know enough of the gold answers, or met too few to be judged.
+        # By chance, some know enough of the gold answers, or got too few to be judged.
         lucky = [
             row for row in found
             if not careless_reason(Checks(), Evidence(gold=row.gold, right=row.right))

@@ -1,1 +1,1 @@
-"""Building a benchmark as the paper's MCEval: images, captions, people's preferences, a dataset."""
+"""Build a benchmark like the paper's MCEval: images, captions, human preferences, a dataset."""

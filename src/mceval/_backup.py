@@ -1,4 +1,4 @@
-"""Back up a campaign while people work: SQLite's online backup, checked before it has its name."""
+"""Back up a campaign while people work: SQLite's online backup, verified."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from mceval.database import BUSY_SECONDS, Database
 
 
 def backup_campaign(db: Database, target: Path) -> int:
-    """Copy a campaign into a new file, as it is at one moment; people may go on meanwhile.
+    """Copy a consistent snapshot of a campaign into a new file, while people work.
 
-    A copy of the file alone would lack what is in the file beside it ("-wal"): the newest answers.
+    The newest answers are in a second file ("-wal"), so copying the main file is not enough.
 
     Returns:
-        How many answers the copy has.
+        The number of answers in the copy.
     """
     path = db.file
     if path is None:
         where = db.label.replace("+psycopg", "")
         raise InputError(
-            f"{where} is not a file; PostgreSQL is backed up with pg_dump --format=custom "
+            f"{where} is not a file; for PostgreSQL, use pg_dump --format=custom "
             f"--file={target} '{where}'"
         )
     if target.exists():
-        raise InputError(f"{target} exists already; give a new file")
+        raise InputError(f"{target} already exists; choose a new file")
     try:
         with (
             replacing(target) as temp,
@@ -37,11 +37,11 @@ def backup_campaign(db: Database, target: Path) -> int:
             source.backup(copy)
             (verdict,) = copy.execute("PRAGMA integrity_check").fetchone()
             if verdict != "ok":
-                raise StoreError(f"{path} is damaged, and so is its copy: {verdict}")
-            # One file: without this, reading it would begin another file beside it.
+                raise StoreError(f"{path} is damaged: {verdict}")
+            # Without this, opening the copy would create a second file.
             copy.execute("PRAGMA journal_mode=DELETE")
             (answers,) = copy.execute("SELECT count(*) FROM answer").fetchone()
         target.chmod(0o600)  # it holds people's names
     except sqlite3.Error as error:
-        raise StoreError(f"{path} cannot be backed up: {error}") from error
+        raise StoreError(f"cannot back up {path}: {error}") from error
     return int(answers)

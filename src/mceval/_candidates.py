@@ -1,6 +1,6 @@
-"""Add captions to a campaign: from files, or written by a model that is asked, resumably.
+"""Add captions to a campaign: from files, or written by a model, resumably.
 
-Who wrote a caption is stored for the organisers and shown to nobody else.
+The writer of a caption is stored for the organisers and never shown to participants.
 """
 
 from __future__ import annotations
@@ -36,45 +36,47 @@ _BATCH = 20
 
 @dataclass(frozen=True)
 class AddedCaptions:
-    """How many of a writer's captions were added, known before, or failed."""
+    """The numbers of a writer's captions that were added, were known, or failed."""
 
     new: int
     known: int
-    """There before, with the same text."""
+    """Present before, with the same text."""
     unknown: int = 0
-    """Of images that are not in the campaign."""
+    """Captions of images that are not in the campaign."""
     replaced: int = 0
-    """Other captions of this writer, which nobody had seen."""
+    """Earlier captions of this writer that were replaced, unseen."""
     seen: int = 0
-    """Captions that differ and stay, because somebody has seen their image."""
+    """Earlier captions that stay although they differ, since their image was seen."""
     equal: tuple[str, ...] = ()
-    """Sources of images for which another writer wrote the same."""
+    """Sources of images for which another writer wrote the same caption."""
     too_few: int = 0
-    """Images that were discarded, since fewer than three of their captions differ."""
+    """Images that were discarded because fewer than three of their captions differ."""
     failed: Mapping[str, str] | None = None
-    """Sources of images that could not be captioned, and why."""
+    """Sources of images that could not be captioned, with the error."""
 
     def warnings(self) -> Iterator[str]:
-        """Yield what an organiser should know, in words."""
+        """Describe problems for the organiser."""
         if self.equal:
             yield (
-                f"{len(self.equal)} captions are another writer's as well, e.g. of {self.equal[0]};"
-                " equal captions are not compared with each other or with the reference"
+                f"{len(self.equal)} captions equal another writer's, e.g. for {self.equal[0]}; "
+                "equal captions are never compared or paired with an equal reference"
             )
         if self.too_few:
-            yield f"{self.too_few} images are discarded: fewer than three of their captions differ"
+            yield f"{self.too_few} images were discarded: fewer than three captions differ"
         if self.seen:
-            yield f"{self.seen} captions differ and stay: people have been shown these images"
+            yield f"{self.seen} captions were not replaced: people have seen their images"
 
 
 def check_writer(session: Session, writer: str) -> None:
-    """Raise if the campaign has all its writers already and this is not one of them."""
+    """Refuse a writer beyond the number that the rules allow."""
     check_label(writer, "a writer's name")
     query = select(Candidate.writer).join(Image, Image.id == Candidate.image_id)
     known = sorted(session.scalars(query.where(Image.state != "gold").distinct()).all())
     limit = rules_of(session).writers
     if writer not in known and len(known) >= limit:
-        raise InputError(f"the campaign has its {limit} writers: {', '.join(known)}; not {writer}")
+        raise InputError(
+            f"{writer} is not one of the campaign's {limit} writers: {', '.join(known)}"
+        )
 
 
 def add_captions(
@@ -90,9 +92,9 @@ def add_captions(
 
     An image is named by its SHA-256, its source or its path, or by the end of one of these if it is
     unique (:class:`~discode._pairs.ImageIndex`).
-    Captions that are there already stay. A different one for the same image is an error, or, with
-    ``replace``, takes the place of the old one if nobody was shown that image yet; then captions
-    are drawn anew. ``annotations`` are those of :func:`~discode._pairs.read_pairs`.
+    Existing captions stay. A different one for the same image is an error. With ``replace``, it
+    replaces the old one if no one has seen the image yet, and captions are drawn again.
+    ``annotations`` are those of :func:`~discode._pairs.read_pairs`.
     """
     table = read_pairs(path, annotations=annotations)
     pairs = [(str(pair.image), pair.caption) for pair in table]
@@ -108,11 +110,11 @@ def add_captions(
         image = images[0]
         caption = check_text(text, f"{path.name}: the caption of {name}")
         if captions.setdefault(image, caption) != caption:
-            raise InputError(f"{path.name}: {name} has two captions of {writer}")
+            raise InputError(f"{path.name}: {name} has two captions by {writer}")
     if not captions:
         raise InputError(
             f"{path.name}: none of its {len(pairs)} images is in the campaign, e.g. "
-            f"{pairs[0][0]}; name them by source, path or SHA-256"
+            f"{pairs[0][0]}; use source, path or SHA-256"
         )
     return _add_new(db, writer, captions, now, unknown, replace=replace)
 
@@ -127,7 +129,7 @@ def _add_new(
     *,
     replace: bool = False,
 ) -> AddedCaptions:
-    """Add captions by image, and prepare the images that now have all of theirs."""
+    """Add captions by image, and prepare the images that are now complete."""
     check_writer(session, writer)
     rows = session.scalars(select(Candidate).where(Candidate.writer == writer)).all()
     known = {row.image_id: row for row in rows}
@@ -137,8 +139,8 @@ def _add_new(
     if other and not replace:
         source, text = session.get_one(Image, other[0]).source, known[other[0]].text
         raise InputError(
-            f"{source} has another caption of {writer} already: {text!r}; --replace takes the new "
-            "ones where nobody has seen the old ones"
+            f"{source} already has a different caption by {writer}: {text!r}; use --replace to "
+            "replace unseen captions"
         )
     new = [image for image in captions if image not in known]
     session.add_all(Candidate(image_id=i, writer=writer, text=captions[i]) for i in new)
@@ -161,7 +163,7 @@ def _add_new(
 
 
 def _equal_captions(session: Session, writer: str, captions: Mapping[int, str]) -> tuple[str, ...]:
-    """Return the sources of images for which another writer wrote the same."""
+    """List the sources of images for which another writer wrote the same caption."""
     rows = session.execute(
         select(Candidate.image_id, Candidate.text, Image.source)
         .join(Image, Image.id == Candidate.image_id)
@@ -183,10 +185,10 @@ def _index(session: Session) -> ImageIndex[int]:
 
 
 def open_caption_writer(model: str, options: Mapping[str, Any]) -> ChatModel:
-    """Return the chat client of a served model, which is opened as for every other purpose."""
+    """Open a served model and return its chat client."""
     backend = open_backend(model, options)
     if not isinstance(backend, Served):
-        raise InputError(f"{model} does not write captions; give openai:NAME or endpoint:NAME")
+        raise InputError(f"{model} cannot write captions; use openai:NAME or endpoint:NAME")
     return backend.client
 
 
@@ -202,10 +204,9 @@ def write_captions(
 ) -> AddedCaptions:
     """Let a model caption the images that come first in their domains.
 
-    ``spare`` is how many images beyond the quota, as a share of it: some will be discarded.
-    ``progress`` is called with how many are done and how many there are. Captions are stored every
-    few images, so a run that was stopped continues where it was. An image that failed is tried
-    again by the next run.
+    ``spare`` is the number of images beyond the quota, as a share of it: some will be discarded.
+    ``progress`` is called with the number done and the total. Captions are stored every few images,
+    so an interrupted run can be resumed. The next run retries failed images.
     """
     if not 0 <= spare <= 100:
         raise InputError(f"spare={spare} must be from 0 to 100")
@@ -224,7 +225,7 @@ def write_captions(
     try:
         for done, (image, path, source) in enumerate(todo, start=1):
             try:
-                # A wrong key or address is an InputError of the model: every request would fail.
+                # A wrong key or address raises an InputError and ends the run.
                 answer = chat(_messages(Path(path), prompt), max_tokens=MAX_TOKENS)
             except (BackendError, ImageError) as error:
                 failed[source] = str(error)
@@ -246,7 +247,7 @@ def write_captions(
 
 
 def _wanted(session: Session, writer: str, spare: float) -> list[tuple[int, str, str]]:
-    """Return the images to caption: the first of each domain that this writer has not done."""
+    """List the images to caption: the first of each domain that this writer has not done."""
     have = set(session.scalars(select(Candidate.image_id).where(Candidate.writer == writer)).all())
     wanted = []
     for domain in session.scalars(select(Domain).order_by(Domain.id)).all():

@@ -1,4 +1,4 @@
-"""Write the dataset's card from the campaign's facts; what only the publisher knows is marked."""
+"""Write the dataset's card from the campaign's facts; fields for the publisher are marked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEMPLATE = Path(__file__).with_name("card.md")
 
 
 def dataset_card(facts: Mapping[str, Any]) -> str:
-    """Return the card as Markdown with the front matter that ``datasets`` reads."""
+    """Render the card as Markdown with the front matter that ``datasets`` reads."""
     jinja2 = require("jinja2", "mceval")
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,

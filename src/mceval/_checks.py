@@ -1,12 +1,12 @@
-"""Decide when a person counts as careless: wrong gold answers, or answers that are too quick.
+"""Detect careless people: wrong gold answers, or answers that are too quick.
 
-Gold answers are judged by a likelihood ratio. With r of n right, a coin does that with probability
-2⁻ⁿ, and a careful person, who is right with probability c, with cʳ (1 − c)ⁿ⁻ʳ. Once
+Gold answers are judged by a likelihood ratio. Random choice gives r of n correct answers with
+probability 2⁻ⁿ, a careful person, who is right with probability c, with cʳ (1 − c)ⁿ⁻ʳ. Once
 
     2⁻ⁿ / (cʳ (1 − c)ⁿ⁻ʳ) ≥ odds
 
-the person is taken for a coin. Over any number of questions, this ever happens to a careful person
-with probability 1 / odds at most (Ville's inequality), however often one looks.
+the person counts as careless. Over any number of questions, this happens to a careful person with
+probability at most 1 / odds (Ville's inequality), however often it is checked.
 """
 
 from __future__ import annotations
@@ -31,28 +31,35 @@ class Checks(Configurable):
     """The limits of a campaign."""
 
     gold_rate: float = option(
-        0.1, "share of tasks that are gold questions, while there are new ones", FRACTION
+        0.1, "share of tasks that are gold questions, as long as there are new ones", FRACTION
     )
-    gold_after: int = option(5, "gold answers by which a person is judged", SIZE)
+    gold_after: int = option(5, "gold answers before a person is judged", SIZE)
     gold_careful: float = option(
         0.9,
-        "how often somebody is right who looks: gold questions have an obvious answer",
+        "how often a careful person is right; gold questions have an obvious answer",
         Numbers("a number above 0.5 and below 1", lambda x: 0.5 < x < 1),
     )
     gold_odds: float = option(
         50.0,
-        "a person's part ends once a coin explains their gold answers so many times better",
+        "likelihood ratio, random choice to careful, at which a person counts as careless",
         Numbers("a number above 1", lambda x: x > 1),
     )
-    quick_seconds: float = option(2.0, "a comparison answered sooner is quick", NON_NEGATIVE)
-    quick_after: int = option(10, "choices by which a person's speed is judged", SIZE)
-    # Who answers every second page unseen reaches one half.
-    quick_most: float = option(0.5, "share of quick choices of a careless person", FRACTION)
-    pass_free: int = option(3, "flags of a person that always count, and skips", COUNT)
-    flag_most: float = option(0.1, "share of a person's tasks beyond which flags do not", FRACTION)
+    quick_seconds: float = option(2.0, "a comparison answered in less time is quick", NON_NEGATIVE)
+    quick_after: int = option(10, "choices before a person's speed is judged", SIZE)
+    # Answering every second page unseen reaches one half.
+    quick_most: float = option(
+        0.5, "share of quick choices at which a person counts as careless", FRACTION
+    )
+    pass_free: int = option(3, "flags, and skips, of a person that always count", COUNT)
+    flag_most: float = option(
+        0.1, "share of a person's tasks beyond which flags do not count", FRACTION
+    )
     skip_most: float = option(0.3, "the same for skips", FRACTION)
     automatic: bool = option(
-        True, "a careless person's work goes back at once; otherwise an admin decides", True, False
+        True,
+        "requeue a careless person's work at once; otherwise an organiser decides",
+        True,
+        False,
     )
 
 
@@ -71,9 +78,9 @@ class Evidence:
 
 
 def pass_may_count(checks: Checks, kind: str, passed: int, dealt_with: int) -> bool:
-    """Return whether one more flag or skip of a person counts towards discarding an image.
+    """Whether one more flag or skip of a person counts towards discarding an image.
 
-    They have ``passed`` on so many already, and ``dealt_with`` so many tasks in all.
+    They have skipped or flagged ``passed`` images so far, of ``dealt_with`` tasks in all.
 
     >>> pass_may_count(Checks(), "flag", 2, 2), pass_may_count(Checks(), "flag", 3, 3)
     (True, False)
@@ -85,21 +92,21 @@ def pass_may_count(checks: Checks, kind: str, passed: int, dealt_with: int) -> b
 
 
 def coin_odds(checks: Checks, gold: int, right: int) -> float:
-    """Return how many times better a coin explains gold answers than a careful person does.
+    """Likelihood ratio of gold answers: random choice against a careful person.
 
     >>> [round(coin_odds(Checks(), 6, right)) for right in (6, 4, 3, 2)]
     [0, 2, 21, 193]
     """
     careful = checks.gold_careful
     wrong = gold - right
-    # A power of more than 600 gold answers would not fit into a number.
+    # The result for more than 600 gold answers would overflow.
     return math.exp(
         min(700.0, -gold * math.log(2) - right * math.log(careful) - wrong * math.log1p(-careful))
     )
 
 
 def careless_reason(checks: Checks, record: Evidence) -> str:
-    """Return why a person counts as careless, or "".
+    """Reason why a person counts as careless, or "".
 
     >>> careless_reason(Checks(), Evidence(gold=6, right=2))
     'gold questions: 2 of 6 right, no better than chance'
@@ -117,10 +124,10 @@ def careless_reason(checks: Checks, record: Evidence) -> str:
 
 
 def is_corrected(text: str, wrong: str, right: str) -> bool:
-    """Return whether a revision of a gold question's wrong caption took out what is wrong in it.
+    """Whether a revision of a gold question's wrong caption removes the mistake.
 
-    That is so if at most half of the words that only the wrong caption has are left; if it has
-    none of its own, any change will do.
+    At most half of the words that only the wrong caption has may be left. If there are none, any
+    change is enough.
 
     >>> is_corrected("A red cup, on a table", "a blue cup", "a red cup")
     True

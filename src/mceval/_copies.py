@@ -1,7 +1,7 @@
-"""Copies of images that had to be decoded to be shown: made at intake, kept on the disk.
+"""Find the files of images, and cache the copies of images that must be decoded to be shown.
 
-A large TIFF takes seconds and gigabytes to decode, which no request should wait for. Here is also
-where an image's file is, if images were moved.
+A large TIFF takes seconds and gigabytes to decode. No request should wait for that, so copies are
+made at intake.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from mceval.database import Database
 
 
 def image_file(image: Image, folder: Path | None) -> Path:
-    """Return where an image's file is.
+    """Locate an image's file.
 
-    That is where it was at intake or, where images were moved into ``folder``, at its source
-    ("sketch/dog/1.png") under it.
+    It is at its path of intake or, if images were moved to ``folder``, at its source
+    ("sketch/dog/1.png") in that folder.
     """
     if folder is None:
         return Path(image.path)
     path = (folder / image.source).resolve()
     if not path.is_relative_to(folder.resolve()):
-        raise InputError(f"the image {image.source} lies outside the folder of images")
+        raise InputError(f"image {image.source} is outside the folder of images")
     return path
 
 
 def checked_bytes(image: Image, folder: Path | None = None) -> bytes:
-    """Return an image's file, or raise if it is not the one of intake."""
+    """Read an image's file and check that it is unchanged since intake."""
     path = image_file(image, folder)
     try:
         data = image_bytes(path)
     except ImageError as error:
-        raise InputError(f"{path} can no longer be read: {error}") from error
+        raise InputError(str(error)) from error
     if hashlib.sha256(data).hexdigest() != image.digest:
-        raise InputError(f"{path} has changed since intake; put the old file back")
+        raise InputError(f"{path} has changed since intake; restore the old file")
     return data
 
 
 def checked_copy(image: Image, folder: Path | None = None) -> ShownImage:
-    """Return the copy that people see, or raise if the file is not the one of intake."""
+    """Make the copy that people see, if the file is unchanged since intake."""
     try:
         return shown_copy(checked_bytes(image, folder))
     except ImageError as error:
@@ -53,15 +53,15 @@ def checked_copy(image: Image, folder: Path | None = None) -> ShownImage:
 
 
 def check_new_folder(folder: Path) -> None:
-    """Raise unless a folder is new or empty."""
+    """Check that a folder is new or empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} exists already; give a new or an empty folder")
+        raise InputError(f"{folder} already exists; choose a new or an empty folder")
 
 
 def copies_folder(db: Database) -> Path | None:
-    """Return where a campaign's copies are kept; ``None`` for a database in memory.
+    """Folder of a campaign's copies; ``None`` for a database in memory.
 
-    That is beside the database's file, or for one on a server in the user's cache.
+    It is next to SQLite's file or, for a database on a server, in the user's cache.
     """
     if db.sqlite:
         return db.file and Path(f"{db.file}-copies")
@@ -77,14 +77,14 @@ class ShownCopies:
         self.folder = folder
 
     def find(self, digest: str) -> ShownImage | None:
-        """Return the copy of an image, if there is one."""
+        """Read the copy of an image, if there is one."""
         path = self._path(digest)
         if path is None or not path.is_file():
             return None
         return ShownImage(path.read_bytes(), path.suffix)
 
     def keep(self, digest: str, copy: ShownImage) -> bool:
-        """Keep a copy, and return whether that was possible."""
+        """Store a copy; whether that was possible."""
         path = self._path(digest)
         if path is None:
             return False
@@ -92,7 +92,7 @@ class ShownCopies:
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as temp:
                 temp.write_bytes(copy.data)
-        except (OSError, InputError):  # a folder that only others may write to
+        except (OSError, InputError):  # the folder is not writable
             return False
         return True
 

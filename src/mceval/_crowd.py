@@ -1,8 +1,8 @@
 """Write tasks for crowd platforms: as Mechanical Turk questions, or as a plain table.
 
-A platform does not say beforehand who will answer, so a task is an image, asked as often as it has
-open slots; the page itself draws which caption is on the left and sends that along. A task's name
-does not tell what it is: gold questions and the user study look like all comparisons.
+Workers are not known in advance, so a task is an image with as many assignments as it has open
+slots. The page itself draws which caption is on the left and sends the side along. The names of
+tasks do not reveal gold questions or the user study.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ QUALIFICATIONS: dict[str, dict[str, Any]] = {
         "Comparator": "In", "LocaleValues": [{"Country": "US"}, {"Country": "GB"}],
     },
 }  # fmt: skip
-"""Who may work, as in the paper: in words, and as Mechanical Turk's QualificationRequirements."""
+"""Worker requirements of the paper, with their QualificationRequirements of Mechanical Turk."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class CrowdTask:
 
 
 def task_name(seed: int, image: Image, kind: str) -> str:
-    """Return a task's name: it looks random, and follows from the image.
+    """Derive a task's name, which looks random, from its image.
 
-    Several gold questions may be about one file, which may be an image of the campaign, too: theirs
-    follow from what tells these rows apart as well. It begins with a letter: of digits alone, a
-    spreadsheet would make another number.
+    Several gold questions may use one file, which may also be an image of the campaign, so their
+    names depend on ``state_key``, too. Names begin with a letter, since spreadsheets reformat
+    numbers.
     """
     parts = ("gold", image.digest, image.state_key) if kind == "gold" else (kind, image.digest)
     return f"t{random_bits(seed, 'crowd', *parts):016x}"
@@ -80,18 +80,18 @@ def crowd_tasks(
     copies: Path | None = None,
     images: Path | None = None,
 ) -> list[CrowdTask]:
-    """Return what is open now, in a random order, with the gold questions among the comparisons.
+    """List the open tasks in random order, with gold questions among the comparisons.
 
-    In a batch of their own, gold questions would be known as such. So each has the domain and the
-    number of people of a comparison that is drawn for it, and is in the same batch.
+    Each gold question takes the domain and the number of people of a random comparison, so that it
+    is in the same batch and cannot be recognised.
 
-    ``image_url`` is where you host the images, with {digest} and {suffix} for a file's name; they
-    are written into the folder ``copies``, as the application shows them. ``images`` is where they
-    are now, if they were moved.
+    ``image_url`` is the address of hosted images, with {digest} and {suffix} for a file's name. The
+    folder ``copies`` receives the images to host, as the application shows them. ``images`` is
+    their current folder if they were moved.
     """
     if "{digest}" not in image_url or not image_url.startswith(("https://", "http://")):
         raise InputError(
-            f"image address {image_url!r} must be http(s) and name the image by {{digest}}, e.g. "
+            f"image address {image_url!r} must be http(s) and contain {{digest}}, such as "
             "https://example.org/{digest}{suffix}"
         )
     rules = rules_of(session)
@@ -126,7 +126,7 @@ def crowd_tasks(
 
 
 def _copy(image: Image, folder: Path, images: Path | None) -> str:
-    """Write the copy of an image that people may see; its suffix."""
+    """Write the copy of an image that people see; its suffix."""
     shown = checked_copy(image, images)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -148,21 +148,21 @@ def write_tasks(
 ) -> None:
     """Write tasks for a platform into a new or empty folder; ``skips``: whether people may skip.
 
-    "mturk": hits-KIND.csv for the requester's website with KIND.html as its layout, and for its API
+    "mturk": for the requester's website hits-KIND.csv with the layout KIND.html; for the API
     questions/NAME.xml and hit-KIND.json, the other parameters of CreateHIT. "csv": tasks.csv with
-    the texts as they are. In both, README.txt says what to do with them, and who may work.
+    unescaped texts. Both have README.txt with instructions and worker requirements.
     """
     if form not in FORMATS:
-        raise InputError(f"form {form!r} is not known; allowed: {', '.join(FORMATS)}")
+        raise InputError(f"unknown form {form!r}; allowed: {', '.join(FORMATS)}")
     if not tasks:
-        raise InputError("nothing is open: there is no task to write")
+        raise InputError("there are no open tasks to write")
     check_new_folder(folder)
     if form == "mturk":
         require("jinja2", "mceval")
         from mceval._web.crowd_page import CrowdPages
 
         pages = CrowdPages(instructions, skips=skips)
-        # A page that is too large or a reward of nothing shows before any file.
+        # Fails before any file is written if a page is too large or a reward is 0.
         pages.question(max(tasks, key=_length))
         parameters = {task.kind: hit_parameters(task.kind, pay_per_hour) for task in tasks}
     folder.mkdir(parents=True, exist_ok=True)
@@ -171,7 +171,7 @@ def write_tasks(
         _write_csv(folder / "tasks.csv", tasks, escape=False)
         return
     for kind in sorted(parameters):
-        # The website puts a column's text into the page as it is: the columns are escaped.
+        # The website inserts the text of columns unescaped, so they are escaped here.
         some = [task for task in tasks if task.kind == kind]
         _write_csv(folder / f"hits-{kind}.csv", some, escape=True)
         (folder / f"{kind}.html").write_text(pages.layout(kind), encoding="utf-8")
@@ -185,7 +185,7 @@ def write_tasks(
 
 @transaction
 def log_exported(session: Session, now: float, *, study: bool = False) -> None:
-    """Log that the open tasks were written for a platform: people may see them, and the guide."""
+    """Log that people may see the open tasks, which were exported, and keep the guide."""
     keep_guide(session, now)
     shown = (
         select(Image.id)
@@ -202,10 +202,10 @@ def _length(task: CrowdTask) -> int:
 
 
 def hit_parameters(kind: str, pay_per_hour: float = 0.0) -> dict[str, Any]:
-    """Return what CreateHIT wants besides Question and MaxAssignments.
+    """The parameters of CreateHIT other than Question and MaxAssignments.
 
-    The reward follows from the pay per hour and the seconds that ``discode mceval plan`` expects of
-    such a task; there is none where no pay was promised, since CreateHIT then asks for yours.
+    The reward follows from the pay per hour and the seconds per task of ``discode mceval plan``. It
+    is missing if no pay was promised: then you pass it to CreateHIT.
 
     >>> hit_parameters("compare", 24.0)["Reward"], "Reward" in hit_parameters("compare")
     ('0.20', False)
@@ -230,8 +230,8 @@ def hit_parameters(kind: str, pay_per_hour: float = 0.0) -> dict[str, Any]:
         parameters["Reward"] = reward = f"{pay_per_hour * seconds / 3600:.2f}"
         if float(reward) == 0:
             raise InputError(
-                f"{pay_per_hour:g} USD per hour is a reward of {reward} for {seconds:g} s; "
-                f"Mechanical Turk allows 0.01 or more, {36 / seconds:.2f} per hour"
+                f"{pay_per_hour:g} USD per hour gives a reward of {reward} for {seconds:g} s; the "
+                f"minimum is 0.01, or {36 / seconds:.2f} per hour"
             )
     return parameters
 
@@ -241,20 +241,20 @@ def _readme(tasks: list[CrowdTask], form: str) -> str:
     lines = [
         f"{len(tasks)} tasks for {wanted} answers.",
         "",
-        "Who may work (the paper's annotators; ask the platform for these):",
+        "Worker requirements (the paper's; set them on the platform):",
         *(f"- {words}" for words in QUALIFICATIONS),
         "",
-        "Nobody answers a task twice. Each task wants as many people as its column `assignments`",
-        "says, so begin one batch per number. Host every image at its `image_url`.",
+        "Each worker answers a task once. The column `assignments` is the number of workers per",
+        "task, so start one batch per number. Host every image at its `image_url`.",
         "",
     ]
     if form == "mturk":
         lines += [
             "Website: hits-KIND.csv is the batch, KIND.html the layout of its project.",
             "API: CreateHIT with hit-KIND.json, Question=questions/NAME.xml, MaxAssignments from",
-            "the table, and your Reward where hit-KIND.json has none. In the sandbox, the Masters",
-            "qualification has another number: leave it out there. Its results are what",
-            "ListAssignmentsForHIT returns: all Assignments as one JSON list, or one per line.",
+            "the table, and your Reward if hit-KIND.json has none. In the sandbox, leave out the",
+            "Masters qualification, which has another id there. The results are the Assignments",
+            "of ListAssignmentsForHIT, as one JSON list or one per line.",
         ]
     else:
         lines += ["tasks.csv: one task per row; 0 is `first`, 1 is `second` in the results."]

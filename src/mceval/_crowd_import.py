@@ -1,16 +1,15 @@
 """Import results of crowd platforms: answers, and a decision with a reason per assignment.
 
-An answer is used if its image still has an open slot for this worker; one that is not needed any
-more is approved and not used, since the work was done. Skips and flags count as in the application.
-Rejected are invalid answers, and all of a worker who failed the gold questions, was too quick, or
-disagrees with everybody. What the platform has decided already stays so. A file that is not
-understood is refused before anything is read from it: people are not rejected for its format.
+An answer is used if its image still has an open slot for this worker. An answer that is no longer
+needed is approved but not used, since the work was done. Skips and flags count as in the
+application. Invalid answers are rejected, and so are all answers of a worker who failed the gold
+questions, was too quick, or disagrees with the others. Earlier decisions of the platform are kept.
+An unreadable file is refused as a whole, so that no worker is rejected for its format.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from discode._files import csv_writer, read_rows, replacing
 from discode.benchmarks._parsing import Entry
-from discode.errors import InputError, NotAllowedError
+from discode.errors import InputError
 from mceval._crowd import task_name
 from mceval._report import person_rows
 from mceval._states import held_slots, log_event, return_slot
@@ -31,10 +30,10 @@ from mceval._tables import Answer, Image, Pass, Person, Slot
 from mceval._texts import check_revision, check_text, drop_unsafe
 from mceval.database import LOCK, Database, checks_of, rules_of, transaction
 from mceval.people import carelessness_of, hash_token, mark_careless
-from mceval.queue._answers import REVISION_TIMES, flag, record_answer, skip
+from mceval.queue._answers import REVISION_TIMES, record_answer, record_pass
 from mceval.queue._leases import IDLE_SECONDS, person_may_have, texts_of
 
-# Names of columns: Mechanical Turk's, then those of a plain table.
+# Names of columns: those of Mechanical Turk, then those of a plain table.
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "task": ("Input.task", "Answer.task", "task"),
     "worker": ("WorkerId", "worker"),
@@ -50,14 +49,14 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "rejected": ("Reject",),
 }
 _BITS = {"0": 0, "0.0": 0, "first": 0, "false": 0, "1": 1, "1.0": 1, "second": 1, "true": 1}
-"""What spreadsheets and data frames make of 0 and 1, and the names of the captions' columns."""
+"""Forms of 0 and 1 that spreadsheets and data frames write, and the names of the captions."""
 AGREE_AFTER, AGREE_LEAST = 10, 0.5
-"""A worker is rejected who agrees with the others on fewer than this share of so many images."""
+"""Reject a worker who, on at least 10 images, agrees with the others on less than half."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do with an assignment: "approve" or "reject"; ``used`` if its answer counts."""
+    """The decision about an assignment: "approve" or "reject"; ``used`` if its answer counts."""
 
     assignment: str
     worker: str
@@ -74,32 +73,29 @@ class _Result:
     choice: int | None
     swapped: bool
     approved: bool
-    """Approved on the platform before."""
+    """Already approved on the platform."""
     rejected: str
-    """Why it was rejected on the platform, or is to be by the file; "" if it is not."""
+    """The reason if the platform or the file rejects it, otherwise ""."""
     cells: Mapping[str, str]
 
     @property
     def passed(self) -> str:
-        """Whether it is a "skip" or a "flag"; "" for an answer."""
+        """ "skip" or "flag"; "" for an answer."""
         return self.cells["pass"]
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of a result; ``lease`` where a skip or flag is still to be recorded."""
-
     used: bool
     bad: bool = False
+    """Whether the result is to be rejected."""
     reason: str = ""
-    person: int = 0
-    lease: str = ""
 
 
 def import_results(db: Database, path: Path, now: float) -> list[Decision]:
-    """Read a platform's results into the campaign; a second time changes nothing.
+    """Import a platform's results; importing them again changes nothing.
 
-    Returns a decision for every row, in the order of the file.
+    Returns a decision for each row, in the order of the file.
     """
     results = _read(path)
     with db.read() as session:
@@ -113,7 +109,7 @@ def import_results(db: Database, path: Path, now: float) -> list[Decision]:
     for result in results:
         if result.cells["task"] not in tasks:
             name = result.cells["task"]
-            raise InputError(f"{result.where}: task {name!r} is not of this campaign")
+            raise InputError(f"{result.where}: task {name!r} is not in this campaign")
     study = any(tasks[result.cells["task"]][1] == "study" for result in results)
     outcomes = [_import(db, result, *tasks[result.cells["task"]], study, now) for result in results]
     faults = _faults(db, {result.cells["worker"] for result in results}, now)
@@ -123,7 +119,7 @@ def import_results(db: Database, path: Path, now: float) -> list[Decision]:
         why = faults.get(worker, "")
         decision, reason = "approve", why or outcome.reason
         if (outcome.bad or why) and result.approved:
-            reason = f"approved on the platform before; {reason}"
+            reason = f"already approved on the platform; {reason}"
         elif outcome.bad or why:
             decision = "reject"
         used = outcome.used and not why
@@ -139,14 +135,14 @@ def _read(path: Path) -> list[_Result]:
         cells = {name: _cell(row, columns) for name, columns in _COLUMNS.items()}
         for name in ("task", "worker", "seconds"):
             if not cells[name]:
-                raise InputError(f"{where} has no {' or '.join(_COLUMNS[name])}")
+                raise InputError(f"{where}: {' or '.join(_COLUMNS[name])} is missing")
         assignment = cells["assignment"] or f"{cells['task']}-{cells['worker']}"
         if assignment in results:
-            raise InputError(f"{where}: assignment {assignment!r} is there twice")
+            raise InputError(f"{where}: assignment {assignment!r} is repeated")
         status = cells["status"].casefold()
         rejected = "" if status == "approved" else cells["rejected"]
         if status == "rejected":
-            rejected = rejected or "rejected on the platform before"
+            rejected = rejected or "already rejected on the platform"
         choice, swapped = (
             None if rejected else _bit(cells[name], name, where) for name in ("choice", "swapped")
         )
@@ -155,7 +151,7 @@ def _read(path: Path) -> list[_Result]:
             swapped == 1, status == "approved", rejected, cells,
         )  # fmt: skip
     if not results:
-        raise InputError(f"{path.name} holds no results")
+        raise InputError(f"{path.name} contains no results")
     return list(results.values())
 
 
@@ -167,14 +163,14 @@ def _cell(row: Mapping[str, Any], columns: Sequence[str]) -> str:
 def _bit(text: str, name: str, where: str) -> int | None:
     if text and text.casefold() not in _BITS:
         raise InputError(
-            f"{where}: {name} {text!r} is not 0 (first) or 1 (second); write all of them like "
-            "that, or empty this cell, which rejects the answer"
+            f"{where}: {name} {text!r} must be 0 (first) or 1 (second); an empty cell rejects "
+            "the answer"
         )
     return _BITS.get(text.casefold())
 
 
 def _of_api(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return what ListAssignmentsForHIT says in its own ways as the website's columns."""
+    """Convert an assignment of ListAssignmentsForHIT to the website's columns."""
     try:
         answers = ElementTree.fromstring(str(row["Answer"])).findall("{*}Answer")
         begun, sent = (_moment(row[name]) for name in ("AcceptTime", "SubmitTime"))
@@ -190,34 +186,19 @@ def _of_api(row: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _moment(value: object) -> float:
-    """Return a time in seconds: a number, or as ISO 8601 writes it."""
+    """Parse a time: seconds as a number, or ISO 8601."""
     if isinstance(value, (int, float)):
         return float(value)
     return datetime.fromisoformat(str(value).replace("Z", "+00:00")).timestamp()
 
 
-def _import(
-    db: Database, result: _Result, image: int, kind: str, study: bool, now: float
-) -> _Outcome:
-    outcome = _use(db, result, image, kind, study, now)
-    if outcome.lease:
-        # A skip or flag is the queue's own transaction, as if made on a page.
-        act = flag if result.passed == "flag" else skip
-        try:
-            act(db, outcome.person, outcome.lease, outcome.reason, now)
-        except NotAllowedError as error:  # somebody took the task in the application meanwhile
-            return _Outcome(False, reason=f"not used: {error}")
-    return outcome
-
-
 @transaction
-def _use(
+def _import(
     session: Session, result: _Result, image: int, kind: str, study: bool, now: float
 ) -> _Outcome:
-    """Record a result if possible; of a skip or flag, only hold its slot."""
     worker = result.cells["worker"]
     submission = f"crowd:{hash_token(json.dumps([result.assignment, worker, image, kind]))}"
-    earlier = f"crowd:{result.assignment}"[:100]  # how earlier versions named it
+    earlier = f"crowd:{result.assignment}"[:100]  # the name in earlier versions
     known = session.scalar(
         select(Answer)
         .join(Person, Person.id == Answer.person_id)
@@ -233,7 +214,7 @@ def _use(
         return columns
     person = _worker(session, worker, "study" if study else "both", now)
     if person.state != "active":
-        return _Outcome(False, reason=f"not used: the worker is {person.state}")
+        return _Outcome(False, reason=f"not used: the worker is marked {person.state}")
     reason = columns.pop("reason", "")
     before = select(Pass.id).where(
         Pass.image_id == image, Pass.person_id == person.id,
@@ -245,36 +226,36 @@ def _use(
     if slot is None:
         return _Outcome(False, reason=f"not used: {why}")
     if reason:
-        slot.lease, slot.leased_at, slot.expires = secrets.token_urlsafe(18), now, now
-        return _Outcome(True, reason=reason, person=person.id, lease=slot.lease)
+        record_pass(session, slot, person, result.passed, reason, now)
+        return _Outcome(True, reason=reason)
     answer = Answer(
         slot_id=slot.id, round=slot.round, image_id=image, person_id=person.id, kind=kind,
         submission=submission, seconds=result.seconds, created=now, **columns,
-        worked=min(result.seconds, IDLE_SECONDS),  # a platform gives no signs of life
+        worked=min(result.seconds, IDLE_SECONDS),  # platforms do not report activity
     )  # fmt: skip
     record_answer(session, slot, answer, now)
     return _Outcome(True)
 
 
 def _columns(session: Session, result: _Result, image: int, kind: str) -> dict[str, Any] | _Outcome:
-    """Return what a result says as an answer's columns, or as the reason of a skip or flag."""
+    """Columns of an answer, or the reason of a skip or flag."""
     words = {name: drop_unsafe(result.cells[name]) for name in ("reason", "more", "text")}
     if result.passed:
         if result.passed not in ("skip", "flag"):
-            return _Outcome(False, True, f"{result.passed!r} is neither skip nor flag")
+            return _Outcome(False, True, f"{result.passed!r} is not skip or flag")
         if result.passed == "skip" and not rules_of(session).skips:
-            return _Outcome(False, reason="not used: this campaign has no skips")
+            return _Outcome(False, reason="not used: this campaign does not allow skips")
         reason = ": ".join(filter(None, (words["reason"] or "Other", words["more"])))
         return {"reason": check_text(reason[:1000], "a reason")}
     if kind == "revise":
         try:
-            # The page wants a tick for a caption that stays; another platform's need not.
+            # Our page requires a tick for an unchanged caption; other platforms may not.
             (caption,) = texts_of(session, (session.get_one(Image, image).revised,))
             text = check_revision(words["text"], caption, unchanged=True)
         except InputError as error:
-            return _Outcome(False, True, f"no revised caption: {error}")
+            return _Outcome(False, True, f"invalid revision: {error}")
         if result.seconds < REVISION_TIMES * checks_of(session).quick_seconds:
-            return _Outcome(False, reason=f"not used: a revision in {result.seconds:g} s")
+            return _Outcome(False, reason=f"not used: the revision took {result.seconds:g} s")
         return {"text": text}
     if result.choice is None:
         return _Outcome(False, True, "no choice")
@@ -282,7 +263,7 @@ def _columns(session: Session, result: _Result, image: int, kind: str) -> dict[s
 
 
 def _worker(session: Session, worker: str, role: str, now: float) -> Person:
-    names = (worker, hash_token(worker))  # the second of somebody who was erased
+    names = (worker, hash_token(worker))  # the second after the worker was erased
     person = session.scalar(select(Person).where(Person.worker.in_(names)))
     if person is None:
         person = Person(name=worker, role=role, worker=worker, created=now)
@@ -297,14 +278,14 @@ def _claim(
     session: Session, person: Person, image: int, kind: str, now: float
 ) -> tuple[Slot | None, str]:
     for slot in held_slots(session, person.id):
-        return_slot(session, slot)  # an import was interrupted before it recorded a skip or flag
+        return_slot(session, slot)  # left by an interrupted import of an earlier version
     others = ("compare", "revise") if kind == "study" else ("study",)
     did = select(Answer.id).where(Answer.person_id == person.id, Answer.kind.in_(others))
     if kind != "gold" and session.scalar(did.limit(1)):
         what = "campaign" if kind == "study" else "user study"
-        return None, f"the worker took part in the {what}, and the study needs new people"
+        return None, f"the worker took part in the {what}; the study needs new people"
     if not session.scalar(select(person_may_have(person.id, now, image, kind))):
-        return None, "the worker has worked on this image already, or skipped or flagged it"
+        return None, "the worker has already worked on this image, or skipped or flagged it"
     if kind == "gold":
         free: Slot | None = Slot(image_id=image, kind="gold", number=person.id, round=0)
         session.add(free)
@@ -326,7 +307,7 @@ def _claim(
 
 
 def _faults(db: Database, workers: set[str], now: float) -> dict[str, str]:
-    """Return why workers' results are rejected; their work is returned to the queue."""
+    """Find workers to reject, with reasons, and return their work to the queue."""
     with db.read() as session:
         people = session.scalars(select(Person).where(Person.worker.in_(workers))).all()
         rows = {row.id: row for row in person_rows(session)}
@@ -338,8 +319,8 @@ def _faults(db: Database, workers: set[str], now: float) -> dict[str, str]:
             )
             if not why and row.shared >= AGREE_AFTER and row.agreed < AGREE_LEAST * row.shared:
                 why = (
-                    f"agreement: with the others on {row.agreed} of {row.shared} images, "
-                    f"at least {100 * AGREE_LEAST:g} % are needed"
+                    f"agreement: with the others on {row.agreed} of {row.shared} images; "
+                    f"at least {100 * AGREE_LEAST:g} % is required"
                 )
             if why and person.worker:
                 faults[person.worker] = why
@@ -350,7 +331,7 @@ def _faults(db: Database, workers: set[str], now: float) -> dict[str, str]:
 
 
 def write_decisions(decisions: Sequence[Decision], results: Path, path: Path) -> None:
-    """Write the results' own rows with Mechanical Turk's columns Approve and Reject filled in."""
+    """Write the rows of the results with Mechanical Turk's columns Approve and Reject."""
     rows = [row for _, row in read_rows(results)]
     extra = ("Approve", "Reject", "discode.used", "discode.reason")
     with replacing(path) as temp, temp.open("w", encoding="utf-8", newline="") as file:

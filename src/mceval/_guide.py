@@ -1,4 +1,4 @@
-"""What people are told: what counts, with examples; in the pages, on a platform, in the card."""
+"""The guide for participants, with examples; for the pages, crowd platforms and the card."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from dataclasses import dataclass
 from mceval._states import NOT_LOADED
 
 DEFINITIONS = {
-    "relevance": "It is about what matters in the image.",
-    "descriptiveness": "It says what is there, with detail that helps.",
+    "relevance": "It is about the important content of the image.",
+    "descriptiveness": "It describes the content, with helpful detail.",
     "correctness": "Nothing in it is wrong or made up.",
     "fluency": "It reads well.",
 }
-"""What each criterion means (:data:`~mceval.rules.CRITERIA`)."""
-QUESTION = "Which caption is better, all in all?"
+"""Definitions of the criteria (:data:`~mceval.rules.CRITERIA`)."""
+QUESTION = "Which caption is better overall?"
 COMPARING = (
-    "You see an image and two captions. Say which one is better, all in all. Four things count:"
+    "You see an image and two captions. Choose the one that is better overall. Four things count:"
 )
 ADVICE = (
-    "Longer is not better in itself. Where a caption is wrong about something that matters, detail "
-    "does not save it."
+    "A longer caption is not necessarily better. Detail does not make up for an error about "
+    "something important."
 )
-SKIP_ADVICE = "If you truly cannot tell, skip and say so."
-"""Only where people may skip."""
+SKIP_ADVICE = "If you really cannot decide, skip the image and give the reason."
+"""Shown only if people may skip."""
 REVISING = (
-    "You see an image and one caption. Make it the caption you would have liked to read: correct "
-    "what is wrong, add what matters, take out what cannot be seen."
+    "You see an image and one caption. Improve it: correct errors, add important content, and "
+    "remove anything that cannot be seen."
 )
 REVISING_HINT = (
-    "Correct what is wrong, add what matters and is missing, leave out what cannot be seen. If it "
-    "is right as it is, keep it."
+    "Correct errors, add important content that is missing, and remove anything that cannot be "
+    "seen. If the caption is right as it is, keep it."
 )
 
 LOOKING = (
-    "You see an image and a caption that somebody else improved, with what they changed. Accept it "
-    "if you would have liked to read it and nothing in it is wrong; otherwise reject it, and "
-    "another person improves the caption once more."
+    "You see an image and a caption that another person improved, with their changes. Accept it if "
+    "it is a good caption without errors. Otherwise reject it, and another person will improve the "
+    "caption again."
 )
 LOOKING_QUESTION = "Is this caption right?"
 LOOKING_HINT = (
-    "Accept it if nothing in it is wrong and nothing that matters is missing; otherwise reject it."
+    "Accept it if it has no errors and nothing important is missing; otherwise reject it."
 )
 
 
@@ -51,13 +51,13 @@ class ComparedExample:
     alt: str
     captions: tuple[str, str]
     better: int
-    """0 for the first, 1 for the second. The examples must not all have it in one place."""
+    """0 for the first, 1 for the second; it must differ between the examples."""
     why: str
 
 
 @dataclass(frozen=True)
 class RevisedExample:
-    """A caption of which one part was replaced: what stays, what went, what came, what stays."""
+    """A caption with one replaced part; ``parts``: start, removed, added, end."""
 
     image: str
     alt: str
@@ -74,21 +74,21 @@ COMPARED_EXAMPLES = (
             "a red cup of coffee on a red saucer with a spoon on a wooden table",
         ),
         1,
-        "The same detail, but the cup is not blue: correctness.",
+        "Both have the same detail, but the cup is not blue: correctness.",
     ),
     ComparedExample(
         "cat.jpg",
         "A close-up of a brown striped cat with green eyes",
         ("a close up of a brown striped cat with green eyes", "an animal is looking at something"),
         0,
-        "Both are true, but one says what there is to see: descriptiveness and relevance.",
+        "Both are true, but one describes the image: descriptiveness and relevance.",
     ),
 )
 REVISED_EXAMPLE = RevisedExample(
     "city.jpg",
     "A city skyline with a tall tower beside the water",
     ("a city skyline with a tall ", "tree", "tower", " beside the water"),
-    "One word was wrong; the rest was right and stays.",
+    "One word was wrong; the rest is right and stays.",
 )
 SKIP_REASONS = {
     "compare": (
@@ -108,12 +108,12 @@ FLAG_REASONS = (
 
 
 def guide_text(*, instructions: str = "", look: bool = False, skips: bool = True) -> str:
-    """Return the guide as plain text, for a dataset's card.
+    """Write the guide as plain text, for a dataset's card.
 
-    ``look``: with the second look; ``skips``: people may skip.
+    ``look``: include second looks; ``skips``: people may skip.
 
     >>> guide_text().splitlines()[1]
-    '- relevance: It is about what matters in the image.'
+    '- relevance: It is about the important content of the image.'
     """
     lines = [instructions] if instructions else []
     lines += [COMPARING, *(f"- {name}: {words}" for name, words in DEFINITIONS.items())]

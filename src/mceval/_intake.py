@@ -1,10 +1,9 @@
 """Add images and gold questions to a campaign; unusable files stay listed with the reason.
 
-A copy, or an image that looks like one that is there already, would be judged twice and counted
-as two. Images are compared by a difference hash: 17 x 16 grey cells, one bit for every two
-neighbours, 256 bits; images that differ in ``near`` bits or fewer are the same. Where most cells
-are blank paper, only few bits say anything, and fewer may differ: of two line drawings, ``near``
-times the share of 128 bits that one of them has ink at.
+Duplicates and near-duplicates would be judged twice and counted twice. Images are compared by a
+difference hash: 17 x 16 grey cells, one bit for each pair of neighbours, 256 bits. Images that
+differ in at most ``near`` bits are the same. In line drawings, most cells are blank and few bits
+are informative, so fewer may differ: ``near`` times the share of 128 bits with ink in either image.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ from mceval.rules import Rules, normalized, random_bits, rank_of
 
 NEAR = 6
 FULL = 128
-"""Pairs of cells with a difference in one of two images; with fewer, fewer bits may differ."""
+"""Informative pairs of cells; with fewer, fewer bits may differ."""
 LEAST = 8
-"""With fewer pairs, an image is too blank to be like another."""
+"""With fewer pairs, an image is too blank to be compared."""
 FAINT = 2
-"""Grey levels of 255 by which cells differ that are the same: noise of JPEG on white paper."""
+"""Differences of up to this many grey levels are ignored: JPEG noise on white paper."""
 _BITS = np.array([bin(value).count("1") for value in range(256)], np.uint8)
 
 
 @dataclass(frozen=True)
 class DomainSource:
-    """A domain: its name, how many images it should have, and where they are.
+    """A domain: its name, its quota of images, and their location.
 
     ``path`` is a folder that is searched recursively, a text file with one path per line, or a
     table (CSV, JSONL) with an image and, optionally, a source (a URL, a name in another dataset).
@@ -63,15 +62,15 @@ class DomainSource:
         check_label(self.name, "a domain's name")
         if re.search(r"^[. ]|[/\\]|^all$", self.name, re.IGNORECASE):
             raise InputError(
-                f"domain {self.name!r} is not a name; give one without slashes that does not begin "
-                "with a point or a space, and not 'all', the row of all domains"
+                f"domain {self.name!r} is not a valid name; it must not contain slashes, begin "
+                "with a point or a space, or be 'all'"
             )
         if self.quota < 1:
-            raise InputError(f"domain {self.name}: a quota of {self.quota}; give 1 or more")
+            raise InputError(f"domain {self.name}: the quota must be 1 or more, not {self.quota}")
 
 
 def list_images(source: DomainSource) -> list[tuple[str, Path]]:
-    """Return where the images of a domain are from, as published, and their files, sorted."""
+    """List the published source and the file of each image of a domain, sorted."""
     path = source.path
     if path.is_dir():
         files = [
@@ -93,23 +92,20 @@ def list_images(source: DomainSource) -> list[tuple[str, Path]]:
         lines = map(str.strip, read_text(path).split("\n"))
         files = [(line, path.parent / line) for line in lines if line]
     if not files:
-        raise InputError(
-            f"domain {source.name}: {path} holds no images ({', '.join(IMAGE_SUFFIXES)})"
-        )
+        raise InputError(f"domain {source.name}: no images in {path} ({', '.join(IMAGE_SUFFIXES)})")
     return sorted(files)
 
 
 def read_text(path: Path) -> str:
-    """Return a text file."""
+    """Read a UTF-8 text file."""
     with reading(path, UnicodeDecodeError):
         return path.read_text(encoding="utf-8-sig")
 
 
 def difference_hash(image: Pillow.Image) -> NDArray[np.uint8]:
-    """Return the difference hash of an image, 64 bytes.
+    """Compute the difference hash of an image, 64 bytes.
 
-    32 bytes say where the right one of two neighbours is brighter, 32 more where they differ at
-    all.
+    The first 32 bytes mark pairs whose right cell is brighter, the last 32 pairs that differ.
 
     >>> gradient = Pillow.linear_gradient("L").rotate(90).convert("RGB")
     >>> difference_hash(gradient).tolist() == [255] * 64
@@ -121,7 +117,7 @@ def difference_hash(image: Pillow.Image) -> NDArray[np.uint8]:
 
 
 class SeenHashes:
-    """The difference hashes of all images so far, and the search for a near one."""
+    """The difference hashes of all images so far, with a search for near ones."""
 
     def __init__(self, near: int) -> None:
         self.near = near
@@ -129,14 +125,14 @@ class SeenHashes:
         self._names: list[str] = []
 
     def match_or_add(self, hashed: NDArray[np.uint8], name: str) -> str:
-        """Return the name of an image that looks the same; otherwise add this one and return ""."""
-        if len(hashed) == 32:  # of an earlier version, which did not say where cells differ
+        """Find the name of an image that looks the same; otherwise add this one and return ""."""
+        if len(hashed) == 32:  # of an earlier version, without the marks of differing pairs
             hashed = np.concatenate([hashed, np.full(32, 255, np.uint8)])
         count = len(self._names)
         if count and self.near >= 0:
             seen = self._hashes[:count]
             distance = _BITS[seen[:, :32] ^ hashed[:32]].sum(axis=1, dtype=np.int64)
-            # where at least one of the two has something to compare
+            # pairs that are informative in either image
             bits = _BITS[seen[:, 32:] | hashed[32:]].sum(axis=1, dtype=np.int64)
             excess = distance * FULL - self.near * np.minimum(bits, FULL)
             excess[bits < LEAST] = FULL
@@ -159,19 +155,18 @@ def add_images(
 ) -> dict[str, dict[str, int]]:
     """Add images to a campaign, at its beginning or while people work.
 
-    Images that look the same by the campaign's rules (``near``) are one. Of an image that must be
-    decoded to be shown, a copy is kept now, so that no page waits for it.
+    Images that look the same by the campaign's rules (``near``) are one. Images that must be
+    decoded to be shown are copied now, so that no page waits for them.
 
-    An image that was left out or is in the campaign already is left out again, with the reason.
-    A domain that is there gets the quota that is given. ``progress`` is called with the number of
-    files read so far.
+    Files that the campaign knows are ignored. An existing domain gets the new quota. ``progress``
+    is called with the number of files read so far.
 
     Returns:
-        By domain, how many images are in each state.
+        The number of images in each state, by domain.
     """
     names = [source.name for source in sources]
     if len(set(names)) != len(names) or not names:
-        raise InputError(f"domains must be one or more, each once, not {', '.join(names)!r}")
+        raise InputError(f"give at least one domain, and each only once, not {', '.join(names)!r}")
     files = [(source.name, *file) for source in sources for file in list_images(source)]
     digests = dict[str, str]()
     copies = ShownCopies(copies_folder(db))
@@ -184,7 +179,7 @@ def add_images(
     for number, (name, source, path) in enumerate(files, start=1):
         progress(number)
         key = _stored(_place(path))
-        if key not in known and (name, key) not in listed:  # a list may name a file twice
+        if key not in known and (name, key) not in listed:  # a list may repeat a file
             listed.add((name, key))
             rows[name].append(_image_row(source, path, name, rules, hashes, digests, copies))
     _add_rows(db, sources, rows, len(files), now)
@@ -193,7 +188,7 @@ def add_images(
 
 @contextmanager
 def begin_campaign(url: str, rules: Rules, **settings: Any) -> Iterator[Database]:
-    """Create a campaign that is filled inside the block; a failure there leaves nothing behind.
+    """Create a campaign to fill inside the block; a failure there removes it again.
 
     ``settings`` are those of :meth:`~mceval.database.Database.create`.
     """
@@ -207,7 +202,7 @@ def begin_campaign(url: str, rules: Rules, **settings: Any) -> Iterator[Database
             created = True
             yield db
         except BaseException:
-            if created and not new:  # tables on a server, or in a file that was there
+            if created and not new:  # tables on a server, or in an existing file
                 Base.metadata.drop_all(db.engine)
             db.close()
             for end in ("", "-wal", "-shm") if new else ():
@@ -241,7 +236,7 @@ def _add_rows(
 
 
 def _remember(session: Session, hashes: SeenHashes, digests: dict[str, str]) -> set[str]:
-    """Enter the images that a campaign has; return the paths of all files that were added."""
+    """Load the hashes and digests of a campaign's images; return the paths of all known files."""
     rows = session.execute(
         select(Image.path, Image.source, Image.digest, Image.dhash, Image.state_key)
         .where(Image.domain_id.is_not(None))
@@ -255,7 +250,7 @@ def _remember(session: Session, hashes: SeenHashes, digests: dict[str, str]) -> 
 
 
 def _stored(name: str) -> str:
-    """Return a file's name as text that a database can hold: what is no text is spelled out.
+    """Escape the characters of a file name that a database cannot hold.
 
     >>> _stored("caf\\udce9.png") == r"caf\\udce9.png"
     True
@@ -266,7 +261,7 @@ def _stored(name: str) -> str:
 def _place(path: Path) -> str:
     try:
         return str(path.resolve())
-    except (OSError, ValueError, RuntimeError):  # a NUL in the name, a loop of links
+    except (OSError, ValueError, RuntimeError):  # a NUL in the name, or a loop of links
         return str(path)
 
 
@@ -279,7 +274,7 @@ def _image_row(
     digests: dict[str, str],
     copies: ShownCopies,
 ) -> Image:
-    """Return the row of a file: in the pool, or left out with a reason."""
+    """Make the row of a file: in the pool, or excluded with a reason."""
     path = _stored(_place(file))
     row = Image(digest="", path=path, source=_stored(source), state="pool", state_key="")
 
@@ -288,7 +283,7 @@ def _image_row(
         return row
 
     if path != _place(file) or row.source != source:
-        return left_out("unreadable", "its name is not UTF-8 text; rename the file")
+        return left_out("unreadable", "its name is not valid UTF-8; rename the file")
     try:
         data = image_bytes(file)
         row.digest = hashlib.sha256(data).hexdigest()
@@ -310,35 +305,35 @@ def _image_row(
 
 
 def _keep_copy(copies: ShownCopies, digest: str, data: bytes, image: Pillow.Image) -> None:
-    """Keep the copy that people see, if the image must be decoded for it."""
+    """Store the copy that people see, if the image must be decoded for it."""
     if without_metadata(data) is None:
         copies.keep(digest, decoded_copy(image))
 
 
 @dataclass(frozen=True)
 class AddedGold:
-    """How many gold questions were added, and whose images people may meet a second time."""
+    """The number of gold questions added, and images that people may see twice."""
 
     questions: int
     in_domains: tuple[str, ...] = ()
-    """Images that are also compared in a domain: somebody may know the answer from there."""
+    """Images that are also in a domain, where people may learn the answer."""
     repeated: tuple[str, ...] = ()
-    """Images of more than one question."""
+    """Images with more than one question."""
 
     def warnings(self) -> Iterator[str]:
-        """Yield what an organiser should know, in words."""
+        """Describe problems for the organiser."""
         for names, words in (
-            (self.in_domains, "gold images are in a domain, too, and met twice"),
+            (self.in_domains, "gold images are also in a domain"),
             (self.repeated, "images have more than one gold question"),
         ):
             if names:
-                yield f"{len(names)} {words}: {first_few(names)}; better use images of their own"
+                yield f"{len(names)} {words}: {first_few(names)}; separate images are better"
 
 
 def add_gold(db: Database, path: Path, now: float) -> AddedGold:
     """Add gold questions from a table of image, right and wrong: two captions, one clearly bad.
 
-    The same question twice is an error; two questions on one image are not.
+    Repeated questions are an error; several questions on one image are not.
     """
     questions = []
     copies = ShownCopies(copies_folder(db))
@@ -361,11 +356,11 @@ def add_gold(db: Database, path: Path, now: float) -> AddedGold:
         _keep_copy(copies, digest, data, image)
         question = (digest, normalized(right), normalized(wrong))
         if asked.setdefault(question, where) != where:
-            raise InputError(f"{where}: the same question as {asked[question]}")
+            raise InputError(f"{where}: this question repeats {asked[question]}")
         row = {"digest": digest, "path": str(file.resolve()), "source": name}
         questions.append((row | {"state_key": f"gold {now} {number}"}, right, wrong))
     if not questions:
-        raise InputError(f"{path.name} holds no gold questions")
+        raise InputError(f"{path.name} contains no gold questions")
     shared = _add_questions(db, questions, now)
     count = Counter(row["digest"] for row, _, _ in questions)
     names = {row["digest"]: row["source"] for row, _, _ in questions}
@@ -377,7 +372,7 @@ def add_gold(db: Database, path: Path, now: float) -> AddedGold:
 def _add_questions(
     session: Session, questions: Sequence[tuple[dict[str, str], str, str]], now: float
 ) -> Sequence[str]:
-    """Add gold questions; return the digests of images that are in a domain as well."""
+    """Add gold questions; the digests of images that are also in a domain."""
     digests = [image["digest"] for image, _, _ in questions]
     shared = session.scalars(
         select(Image.digest)

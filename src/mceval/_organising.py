@@ -1,4 +1,4 @@
-"""What organisers do by hand: restore and take down images, and set single flags aside."""
+"""Decisions of organisers about images: restore, take down, set a flag aside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mceval.database import LOCK, transaction
 
 
 def discarded_images(session: Session, most: int | None = None) -> Sequence[Any]:
-    """Return id, domain, source, reason and discarded_by of discarded images, the newest first."""
+    """List discarded images, newest first: id, domain, source, reason and discarded_by."""
     return session.execute(
         select(
             Image.id, Domain.name.label("domain"), Image.source, Image.reason, Image.discarded_by
@@ -32,7 +32,7 @@ def discarded_images(session: Session, most: int | None = None) -> Sequence[Any]
 def take_down(
     session: Session, image: int, reason: str, now: float, *, by: int | None = None
 ) -> None:
-    """Discard an image for good, whatever people said about it; the next one takes its place.
+    """Discard an image for good, whatever the votes; the next one takes its place.
 
     The reason is shown with the image and exported; ``by`` is ``None`` at the command line.
     """
@@ -46,10 +46,10 @@ def take_down(
 def restore(
     session: Session, image: int, reason: str, now: float, *, by: int | None = None
 ) -> None:
-    """Bring back an image that was taken down, or that people flagged or skipped away.
+    """Bring back an image that was taken down, flagged or skipped.
 
-    What they said so far no longer counts; what others say later does. An image on which people
-    disagree cannot be restored: their votes are not an organiser's to set aside.
+    Its flags and skips so far no longer count; later ones do. An image on which people disagree
+    cannot be restored, since organisers cannot set votes aside.
     """
     reason = check_text(reason, "a reason")
     row = _image(session, image)
@@ -63,17 +63,17 @@ def restore(
     _rule(session, row, "restore", reason, now, by)
     if row.state == "discarded":
         raise InputError(
-            f"image {image} cannot be restored: {row.reason}; only images that were flagged, "
-            "skipped or taken down can"
+            f"image {image} cannot be restored ({row.reason}); only flagged, skipped or "
+            "taken-down images can"
         )
 
 
 @transaction
 def set_flag_aside(session: Session, number: int, now: float, *, by: int | None = None) -> None:
-    """Let one flag or skip, by its number, no longer count; the image's state follows."""
+    """Void one flag or skip, by its number, and update the image's state."""
     flag = session.get(Pass, number)
     if flag is None:
-        raise NotAllowedError(f"there is no flag with the number {number}")
+        raise NotAllowedError(f"there is no flag {number}")
     row = _image(session, flag.image_id)
     known = select(PassVoid.id).where(PassVoid.pass_id == number).limit(1)
     if session.scalar(known) is not None:
@@ -85,13 +85,13 @@ def set_flag_aside(session: Session, number: int, now: float, *, by: int | None 
 
 
 def _image(session: Session, image: int) -> Image:
-    """Return an image of a domain, locked."""
+    """Lock an image of a domain."""
     row = session.get(Image, image, with_for_update=LOCK)
     if row is None:
-        raise NotAllowedError(f"no image has the number {image}")
+        raise NotAllowedError(f"there is no image {image}")
     if row.domain_id is None or row.state in ("unreadable", "duplicate"):
         what = "a gold question" if row.state == "gold" else row.state
-        raise InputError(f"image {image} is {what}; only images of the queue can be ruled on")
+        raise InputError(f"image {image} is {what} and not in the queue")
     return row
 
 

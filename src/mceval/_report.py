@@ -16,7 +16,7 @@ from discode.errors import StoreError
 from discode.stats import Interval, wilson
 from mceval._checks import Evidence
 from mceval._guide import FLAG_REASONS, SKIP_REASONS
-from mceval._states import answer_counts, pass_counts
+from mceval._states import answer_counts, pass_counts, pass_is_void
 from mceval._tables import (
     Answer,
     Domain,
@@ -29,14 +29,14 @@ from mceval._tables import (
     Void,
 )  # fmt: skip
 from mceval.database import from_json, rules_of, settings_of
-from mceval.people import dealt_with, passes_of, taken_back, work_record
+from mceval.people import dealt_with, passes_of, work_record
 from mceval.quality import fleiss_kappa, krippendorff_alpha
 from mceval.rules import verdict
 
 
 @dataclass(frozen=True)
 class DomainRow:
-    """A domain: its images by state, and how far people agree on them."""
+    """A domain: its images by state, and the agreement of people on them."""
 
     name: str
     quota: int
@@ -48,11 +48,11 @@ class DomainRow:
     kappa: float
     alpha: float
     decided: int
-    """Images with all their votes, or discarded by people before they had them."""
+    """Images with all their votes, or discarded by people before that."""
     discard: Interval
-    """The share of decided images that people discarded: without consensus, skipped, flagged."""
+    """The share of decided images that people discarded, for any reason."""
     discarded: Counter[str]
-    """Discarded images by why (:data:`~mceval._tables.DISCARDED_BY`)."""
+    """Discarded images by reason (:data:`~mceval._tables.DISCARDED_BY`)."""
     skips: int
     flags: int
     """Skips and flags that count."""
@@ -81,17 +81,17 @@ class PersonRow:
     right: int
     quick: int
     shared: int
-    """Comparisons of images on which the other people have a majority: for decisions."""
+    """Comparisons of images on which the other people have a majority; used for decisions."""
     agreed: int
     """Those of them in which this person chose as that majority did."""
     decided: int
-    """Comparisons of images on which all people, this one included, have a majority."""
+    """Comparisons of images on which all people, including this one, have a majority."""
     with_majority: int
     """Those of them in which this person chose as that majority did."""
 
 
 def domain_rows(session: Session) -> list[DomainRow]:
-    """Return the domains, and a last row "all" where there are several."""
+    """Summarise each domain; if there are several, a last row "all" covers them together."""
     rules = rules_of(session)
     every = session.execute(
         select(Image.id, Image.domain_id, Image.state, Image.discarded_by)
@@ -135,7 +135,7 @@ def domain_rows(session: Session) -> list[DomainRow]:
 
 
 def quota_notes(rows: Sequence[DomainRow]) -> list[str]:
-    """Return where a dataset would not have what was wanted, or not all that is finished."""
+    """Describe where a dataset has fewer images than its quota, or leaves out finished ones."""
     notes = []
     for row in (row for row in rows if row.name != "all"):
         if row.done < row.quota:
@@ -149,9 +149,9 @@ def quota_notes(rows: Sequence[DomainRow]) -> list[str]:
 
 
 def pass_reasons(session: Session, kind: str) -> dict[str, int]:
-    """Return how often people gave each reason for a skip or flag that counts.
+    """Count the reasons of skips or flags that count.
 
-    What they added in their own words is left out: it may be about somebody.
+    Free text is left out, since it may be about a person.
     """
     reasons = select(Pass.reason).where(Pass.kind == kind, pass_counts())
     known = {*chain(*SKIP_REASONS.values()), *FLAG_REASONS}
@@ -160,12 +160,11 @@ def pass_reasons(session: Session, kind: str) -> dict[str, int]:
 
 
 def votes_by_image(session: Session) -> list[tuple[int, int, list[int]]]:
-    """Return (image, domain, votes that count) of all images that have votes, in order."""
+    """List (image, domain, valid votes) of all images with votes, in order."""
     rows = session.execute(
         select(Image.id, Image.domain_id, Answer.choice)
-        .join(Slot, Slot.image_id == Image.id)
-        .join(Answer, (Answer.slot_id == Slot.id) & (Answer.round == Slot.round))
-        .where(Slot.kind == "compare", Slot.state == "answered")
+        .join(Answer, Answer.image_id == Image.id)
+        .where(Answer.kind == "compare", answer_counts())
         .order_by(Image.id, Answer.id)
     ).all()
     images: dict[int, tuple[int, int, list[int]]] = {}
@@ -177,7 +176,7 @@ def votes_by_image(session: Session) -> list[tuple[int, int, list[int]]]:
 
 
 def person_rows(session: Session) -> list[PersonRow]:
-    """Return everybody who was invited or came from a platform."""
+    """Summarise the work of every person, invited or from a platform."""
     settings = settings_of(session)
     void = set(session.scalars(select(Void.answer_id)).all())
     work: dict[int, list[Answer]] = defaultdict(list)
@@ -204,9 +203,9 @@ def person_rows(session: Session) -> list[PersonRow]:
 
 
 def worked_seconds(seconds: float, worked: float | None, lease: float) -> float:
-    """Return the time of work on an answer: what was counted with signs of life.
+    """Working time of an answer, in seconds.
 
-    An earlier version did not count it; its answers have at most one lease each.
+    Earlier versions did not measure it; their answers count for at most one lease.
     """
     return min(seconds, lease) if worked is None else worked
 
@@ -214,9 +213,9 @@ def worked_seconds(seconds: float, worked: float | None, lease: float) -> float:
 def _with_majority(
     person: int, answers: Sequence[Answer], votes: dict[int, list[Answer]], *, of_all: bool
 ) -> tuple[int, int]:
-    """Return how many images have a majority (of the others, or of all), and how often they agree.
+    """Count a person's images with a majority (of the others, or of all), and how often they agree.
 
-    Two to one is a majority of all for each of the three; of the others only for the third.
+    Two to one is a majority of all for all three people, but of the others only for the third.
     """
     shared = agreed = 0
     for answer in answers:
@@ -229,10 +228,10 @@ def _with_majority(
 
 
 def flag_rows(session: Session, kind: str = "flag") -> Sequence[Any]:
-    """Return all flags, or skips, the newest first.
+    """List all flags, or skips, newest first.
 
     Rows of id, image (its number), domain ("" for a gold question), source, state (the image's),
-    person, name, reason, created, and set_aside: "" if it counts, otherwise the last reason of a
+    person, name, reason, created, and set_aside: "" if it counts, otherwise the last reason of its
     :class:`~mceval._tables.PassVoid`.
     """
     void = (
@@ -259,7 +258,7 @@ def flag_rows(session: Session, kind: str = "flag") -> Sequence[Any]:
 
 @dataclass(frozen=True)
 class PassWarning:
-    """Somebody who flagged or skipped more than the campaign's limit, and how much, in words."""
+    """A person who flagged or skipped more than the campaign's limit, with a description."""
 
     person: int
     name: str
@@ -267,13 +266,12 @@ class PassWarning:
 
 
 def pass_warnings(session: Session) -> list[PassWarning]:
-    """Return who flagged or skipped beyond the limit and is still active."""
-    void = select(PassVoid.id).where(PassVoid.pass_id == Pass.id)
-    limit = void.where(PassVoid.reason == "limit")
+    """List active people who flagged or skipped beyond the limit."""
     rows = session.execute(
         select(Person.id, Person.name, Pass.kind, func.count())
         .join(Pass, Pass.person_id == Person.id)
-        .where(Person.state == "active", limit.exists(), ~taken_back())
+        .where(Person.state == "active", pass_is_void("limit"))
+        .where(~pass_is_void("undo"))
         .group_by(Person.id, Person.name, Pass.kind)
         .order_by(Person.id, Pass.kind)
     ).all()
@@ -282,7 +280,8 @@ def pass_warnings(session: Session) -> list[PassWarning]:
             person,
             name,
             f"{'flagged' if kind == 'flag' else 'skipped'} {passes_of(session, person, kind)} of "
-            f"{dealt_with(session, person)} tasks; {beyond} beyond the limit do not count",
+            f"{sum(dealt_with(session, person).values())} tasks; {beyond} exceed the limit and do "
+            "not count",
         )
         for person, name, kind, beyond in rows
     ]
@@ -290,17 +289,17 @@ def pass_warnings(session: Session) -> list[PassWarning]:
 
 @dataclass(frozen=True)
 class SideRow:
-    """How often a person chose the left caption; far from one half, they did not look."""
+    """The share of left choices; far from one half, the person did not look."""
 
     person: int | None
-    """``None`` for everybody together, the last row."""
+    """``None`` for all people together, the last row."""
     name: str
     compared: int
     left: Interval
 
 
 def side_rows(session: Session) -> list[SideRow]:
-    """Return the share of left choices, by person and in all, among comparisons that count."""
+    """Compute the share of left choices among valid comparisons, by person and overall."""
     rows = session.execute(
         select(Person.id, Person.name, Answer.choice, Answer.swapped)
         .join(Person, Person.id == Answer.person_id)
@@ -319,20 +318,20 @@ def side_rows(session: Session) -> list[SideRow]:
 
 @dataclass(frozen=True)
 class FindingRow:
-    """A decision about a person, who made it, and what it was made on."""
+    """A decision about a person, its author and its evidence."""
 
     person: int
     kind: str
     """careless, reinstated, left or revoked."""
     reason: str
     organiser: str
-    """The organiser's name; "" for the checks, the person's own wish, and the command line."""
+    """The organiser's name; "" for automatic checks, withdrawals, and the command line."""
     evidence: Evidence
     created: float
 
 
 def finding_rows(session: Session, person: int | None = None) -> list[FindingRow]:
-    """Return the decisions about a person, or about everybody, in order."""
+    """List the decisions about one person or about all, in order."""
     query = select(Finding).order_by(Finding.id)
     if person is not None:
         query = query.where(Finding.person_id == person)
@@ -348,20 +347,19 @@ def finding_rows(session: Session, person: int | None = None) -> list[FindingRow
 
 @dataclass(frozen=True)
 class SecondLooks:
-    """What became of revisions where the rules want a second look at them."""
+    """The outcome of second looks at revisions."""
 
     accepted: int = 0
     rejected: int = 0
     waiting: int = 0
-    """Revisions that nobody has looked at yet."""
+    """Revisions without a look so far."""
 
 
 def second_looks(session: Session) -> SecondLooks:
-    """Return how many revisions were accepted, rejected, or wait for a second look."""
+    """Count the revisions that were accepted, were rejected, or wait for a second look."""
     looks = (
         select(Answer.choice, func.count())
-        .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
-        .where(Slot.kind == "look", Slot.state == "answered")
+        .where(Answer.kind == "look", answer_counts())
         .group_by(Answer.choice)
     )
     count = dict(session.execute(looks).all())
@@ -373,7 +371,7 @@ def second_looks(session: Session) -> SecondLooks:
 
 @dataclass(frozen=True)
 class Timings:
-    """The mean seconds of a task in a campaign, and of how many; NaN where there was none."""
+    """The mean seconds per task and the number of tasks; NaN without tasks."""
 
     compare_seconds: float
     compared: int
@@ -382,10 +380,10 @@ class Timings:
 
 
 def task_timings(session: Session) -> Timings:
-    """Return how long a comparison and a revision took, for the plan of the next campaign.
+    """Measure the mean time of comparisons and revisions, for the plan of the next campaign.
 
-    The mean, since hours are a sum: the time of work on all answers, those taken back included,
-    over the answers that count. Careless people's answers are left out, and so are second looks.
+    The mean, since hours are a sum: the time of work on all answers, including those taken back,
+    over the number that count. Careless people's answers and second looks are left out.
     """
     longest = settings_of(session).lease_seconds
     void = dict(session.execute(select(Void.answer_id, Void.reason)).all())

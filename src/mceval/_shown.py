@@ -1,8 +1,8 @@
 """The copy of an image that people see and that is published: one frame, without metadata.
 
-A photograph's metadata may say where somebody lives. JPEG, PNG and WebP lose theirs without being
-decoded, so their pixels stay what they were; all others, animations, and images that a browser
-might not turn upright become a PNG of the frame that was hashed at intake.
+A photograph's metadata may reveal where a person lives. It is removed from JPEG, PNG and WebP
+without decoding, so that pixels do not change. Other formats, animations, and images that browsers
+might not rotate become a PNG of the frame that was hashed at intake.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from discode.errors import ImageError
 from discode.images import open_formats, open_image
 
 MEDIA_TYPES = {".jpg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
-"""What a copy may be, by the suffix of its file."""
+"""Media types of copies, by suffix."""
 LONGEST_SIDE = 4096
-"""In pixels, of a copy that had to be decoded."""
+"""In pixels, for copies of decoded images."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_KEPT = {b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"iCCP", b"cICP", b"sBIT", b"bKGD", b"pHYs"}
-"""Chunks that a PNG need not have and that change how it looks."""
+"""Optional chunks that affect the look of a PNG."""
 _MARKER = re.compile(rb"\xff+([^\x00\xd0-\xd7\xff])", re.S)
-"""A marker of a JPEG, not the escaped bytes and restarts within its scans."""
+"""A marker of a JPEG; escaped bytes and restarts within scans do not match."""
 
 
 @dataclass(frozen=True)
 class ShownImage:
-    """The bytes of a copy, and the suffix that its file would have."""
+    """The bytes of a copy, and the suffix of its file."""
 
     data: bytes
     suffix: str
 
     @property
     def media_type(self) -> str:
-        """The media type that a browser is told."""
+        """The media type of the response."""
         return MEDIA_TYPES[self.suffix]
 
 
 def shown_copy(data: bytes) -> ShownImage:
-    """Return the copy of an image that people see, or raise :class:`ImageError`.
+    """Make the copy of an image that people see; :class:`ImageError` if it cannot be decoded.
 
     >>> buffer = io.BytesIO()
     >>> Pillow.new("RGB", (2, 2)).save(buffer, "TIFF")
@@ -54,12 +54,12 @@ def shown_copy(data: bytes) -> ShownImage:
 
 
 def without_metadata(data: bytes) -> ShownImage | None:
-    """Return a JPEG, PNG or WebP less its metadata, or ``None`` if it must be decoded."""
+    """Strip the metadata of a JPEG, PNG or WebP; ``None`` if the image must be decoded."""
     try:
         with open_formats(data) as opened:
             kind = opened.format or ""
             turned = int(opened.getexif().get(ExifTags.Base.Orientation, 1))
-            # A PNG's own image, and the first of an MPO, is the first frame.
+            # A PNG's default image, and the first of an MPO, is the first frame.
             still = kind in ("JPEG", "MPO", "PNG") or getattr(opened, "n_frames", 1) == 1
         if kind in ("JPEG", "MPO"):
             return ShownImage(_clean_jpeg(data, turned), ".jpg")
@@ -67,16 +67,16 @@ def without_metadata(data: bytes) -> ShownImage | None:
             return ShownImage(_clean_png(data), ".png")
         if kind == "WEBP" and turned == 1 and still:
             return ShownImage(_clean_webp(data), ".webp")
-    # Pillow raises a different error for every way a file can be broken; decoding will say so.
+    # Pillow raises many types of errors for damaged files; decoding will report them.
     except Exception:
         return None
     return None
 
 
 def decoded_copy(image: Pillow.Image) -> ShownImage:
-    """Return the copy of an opened image, as a PNG; the image is made smaller in its place."""
+    """Make a PNG of an opened image, which is scaled down in place."""
     image.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
-    # A new image: what Pillow knows about the file would be written along.
+    # A new image, since Pillow would also write the metadata of the old one.
     clean = Pillow.new("RGB", image.size)
     clean.paste(image)
     buffer = io.BytesIO()
@@ -85,12 +85,12 @@ def decoded_copy(image: Pillow.Image) -> ShownImage:
 
 
 def _clean_jpeg(data: bytes, turned: int) -> bytes:
-    """Return a JPEG without application segments but colour and orientation, up to its end.
+    """Strip all application segments of a JPEG except colour and orientation.
 
-    What follows the end of the image (an MPO's other images, a phone's film) is left out as well.
+    Data after the end of the image (an MPO's other images, a phone's film) is removed, too.
     """
     exif = b""
-    if 1 < turned <= 8:  # browsers turn a JPEG by this one tag, and nothing else is in it
+    if 1 < turned <= 8:  # browsers rotate a JPEG by this tag; no other tag is kept
         tags = Pillow.Exif()
         tags[ExifTags.Base.Orientation] = turned
         words = tags.tobytes()
@@ -101,7 +101,7 @@ def _clean_jpeg(data: bytes, turned: int) -> bytes:
         parts.append(exif)
     while True:
         match = _MARKER.search(data, place)
-        if match is None:  # cut short: the decoder shows what there is
+        if match is None:  # truncated: decoders show the rest
             parts.append(data[place:])
             return b"".join(parts)
         marker = match[1][0]
@@ -109,7 +109,7 @@ def _clean_jpeg(data: bytes, turned: int) -> bytes:
         if marker == 0xD9:
             return b"".join([*parts, b"\xff\xd9"])
         if marker in (0x01, 0xD8):
-            raise ImageError("a JPEG within a JPEG")
+            raise ImageError("the file contains a JPEG inside a JPEG")
         start = match.end()
         (length,) = struct.unpack_from(">H", data, start)
         place = start + length
@@ -144,7 +144,7 @@ def _clean_webp(data: bytes) -> bytes:
         kind, length = struct.unpack_from("<4sI", data, place)
         end = place + 8 + length + length % 2
         chunk = data[place:end]
-        if kind == b"VP8X":  # its flags say that there is EXIF (8) and XMP (4)
+        if kind == b"VP8X":  # clear its flags of EXIF (8) and XMP (4)
             chunk = chunk[:8] + bytes([chunk[8] & ~0x0C]) + chunk[9:]
         if kind in (b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ICCP"):
             parts.append(chunk)

@@ -1,8 +1,8 @@
-"""Find what keeps a campaign from being finished, and say what would help.
+"""Find what blocks a campaign or makes its answers doubtful, with a remedy for each.
 
-A campaign stands still where images lack captions, where a domain has no more images, or where the
-tasks that are open are none that anybody who takes part may have. Answers are doubtful where too
-few gold questions check them, and where somebody chooses a side instead of a caption.
+A campaign is blocked if images have too few captions, if a domain has no more images, or if no
+active person may have the open tasks. Answers are doubtful if there are too few gold questions, or
+if a person chooses by side.
 """
 
 from __future__ import annotations
@@ -24,52 +24,52 @@ from mceval.queue._leases import person_may_have
 from mceval.rules import Rules
 
 SPLIT_AFTER = 10
-"""So many judged images of a domain show whether people can agree on it."""
+"""Judged images of a domain after which its share of disagreement is reported."""
 SILENT_SECONDS = 86400.0
 SIDE_LEVEL = 0.999
-"""An interval of this level around a person's share of left choices has one half in it."""
+"""Level of the interval of a person's share of left choices, which must contain one half."""
 
 
 @dataclass(frozen=True)
 class Stall:
-    """Something that stands still or is doubtful, and the cure."""
+    """A problem of a campaign, and its remedy."""
 
     what: str
     cure: str
 
 
 def find_stalls(session: Session, now: float) -> list[Stall]:
-    """Return what stalls, the most basic first; empty if all is well or the quota is full."""
-    return list(_stalls(session, now))
-
-
-def _stalls(session: Session, now: float) -> Iterator[Stall]:
+    """List what blocks the campaign, the most basic first; nothing once the quotas are full."""
+    stalls: list[Stall] = []
     rules = rules_of(session)
     rows = [row for row in domain_rows(session) if row.name != "all" and row.done < row.quota]
     for row in rows:
-        yield from _images(session, row, rules)
+        stalls += _images(session, row, rules)
         if row.judged >= SPLIT_AFTER and row.discard.low > 0.5:
-            yield Stall(
+            stall = Stall(
                 f"{row.name}: people disagree on {row.discard.value:.0%} of {row.judged} images",
-                "look at the discarded ones: captions that are equally good cannot be told "
-                "apart; other writers, clearer instructions or --consensus majority help",
+                "look at the discarded ones: equally good captions cannot be told apart; other "
+                "writers, clearer instructions or --consensus majority help",
             )
+            stalls.append(stall)
     if rows:
-        yield from _people(session, rules)
-        yield from _open_tasks(session)
-        yield from _not_loading(session)
-        yield from _silence(session, now)
+        stalls += [*_people(session, rules), *_open_tasks(session)]
+        stalls += [*_not_loading(session), *_silence(session, now)]
+    return stalls
 
 
 def find_doubts(session: Session) -> list[Stall]:
-    """Return what makes answers doubtful: too few gold questions, and choices of a side.
+    """List reasons to doubt answers: too few gold questions, and people who choose by side.
 
-    Sides are drawn, so whoever looks at the captions chooses the left one in half of all cases.
+    Sides are drawn, so a person who reads the captions chooses the left one in half of all cases.
     """
     checks, doubts = checks_of(session), []
     gold = session.scalar(select(func.count()).where(Image.state == "gold")) or 0
     if (gold or checks.gold_rate) and gold < checks.gold_after:
-        what = f"too few gold questions ({gold}; at least {checks.gold_after} check a person)"
+        what = (
+            f"too few gold questions ({gold}; at least {checks.gold_after} are needed to check "
+            "people)"
+        )
         cure = (
             "add some with discode mceval images --gold TABLE; until then, only quick answers "
             "reveal careless people"
@@ -80,18 +80,18 @@ def find_doubts(session: Session) -> list[Stall]:
         if not left.low <= 0.5 <= left.high:
             what = (
                 f"{row.name} (person {row.person}) chose the left caption in "
-                f"{100 * left.value:.0f} % of {row.compared} comparisons, and sides are drawn"
+                f"{100 * left.value:.0f} % of {row.compared} comparisons; sides are random"
             )
             cure = (
-                "look at their answers; discode mceval people mark-careless "
-                f"DATABASE {row.person} returns them to the queue"
+                "check their answers; to requeue their tasks, run discode mceval people "
+                f"mark-careless DATABASE {row.person}"
             )
             doubts.append(Stall(what, cure))
     return doubts
 
 
 def _images(session: Session, domain: DomainRow, rules: Rules) -> Iterator[Stall]:
-    """Yield what a domain lacks: captions of images that wait, or images."""
+    """Report missing captions of waiting images, or missing images."""
     missing = domain.quota - domain.done - domain.states["active"]
     waiting = domain.states["pool"]
     if missing > 0 and waiting:
@@ -105,46 +105,46 @@ def _images(session: Session, domain: DomainRow, rules: Rules) -> Iterator[Stall
         ).all()
         listed = ", ".join(f"{writer} {count}" for writer, count in captions) or "none"
         yield Stall(
-            f"{domain.name}: {missing} images are missing; {waiting} wait for captions of "
-            f"{rules.writers} writers (there are: {listed})",
-            "add the missing ones with discode mceval candidates",
+            f"{domain.name}: {missing} images are missing; {waiting} wait for captions by "
+            f"{rules.writers} writers (so far: {listed})",
+            "add the missing captions with discode mceval candidates",
         )
     if missing > waiting:
         yield Stall(
-            f"{domain.name}: {missing - waiting} more images are needed than there are "
+            f"{domain.name}: {missing - waiting} more images are needed "
             f"({domain.states['discarded']} were discarded)",
             f"add some with discode mceval images --domain {domain.name}=FOLDER",
         )
 
 
 def _people(session: Session, rules: Rules) -> Iterator[Stall]:
-    """Yield where there are too few people for one image, whatever they have done so far."""
+    """Report too few people for a single image, whatever they have done so far."""
     active = select(Person.role, func.count()).where(Person.state == "active")
     count = dict(session.execute(active.group_by(Person.role)).all())
     both = count.get("both", 0)
     compare, revise = count.get("comparer", 0) + both, count.get("reviser", 0) + both
     everybody, revising = compare + revise - both, 2 if rules.second_look else 1
-    look = ", and another one looks at the revision" if rules.second_look else ""
+    look = ", and another checks the revision" if rules.second_look else ""
     role, what = "reviser", ""
     if compare < rules.people:
         role = "comparer"
-        what = f"{compare} active people compare, and every image needs {rules.people} of them"
+        what = f"{compare} active people compare; every image needs {rules.people}"
     elif revise < revising:
         what = (
-            f"captions are revised by {revise} of the active people, and every image needs "
-            f"{revising}: one revises its caption{look}"
+            f"{revise} active people revise; every image needs {revising}: one revises its "
+            f"caption{look}"
         )
     elif everybody < rules.people + revising:
         what = (
-            f"{everybody} active people are too few: {rules.people} compare an image, "
-            f"somebody else revises its caption{look}"
+            f"{everybody} active people are too few: {rules.people} compare an image, another "
+            f"revises its caption{look}"
         )
     if what:
         yield Stall(what, f"invite more with discode mceval people invite --role {role}")
 
 
 def _open_tasks(session: Session) -> Iterator[Stall]:
-    """Yield the open tasks that nobody who is active may have."""
+    """Report open tasks that no active person may have."""
     images = stuck_images(session)
     for kind, verb, role in (
         ("compare", "comparisons", "comparer"),
@@ -155,14 +155,14 @@ def _open_tasks(session: Session) -> Iterator[Stall]:
         stuck = sum(image.missing for image in images if image.kind == kind)
         if stuck:
             yield Stall(
-                f"{stuck} open {verb} cannot be assigned: everybody who is active has worked on "
-                "these images already, or passed on them",
+                f"{stuck} open {verb} cannot be assigned: all active people have already worked "
+                "on these images, or skipped or flagged them",
                 f"invite new people with discode mceval people invite --role {role}",
             )
 
 
 def _not_loading(session: Session) -> Iterator[Stall]:
-    """Yield the images that did not load for two people or more; for one, it may be their own."""
+    """Report images that did not load for two or more people."""
     sources = session.scalars(
         select(Image.source)
         .join(Pass, Pass.image_id == Image.id)
@@ -174,15 +174,15 @@ def _not_loading(session: Session) -> Iterator[Stall]:
     if sources:
         yield Stall(
             f"{len(sources)} images do not load: {first_few(sources)}",
-            "put the files back, or say with discode mceval annotate --images FOLDER where they "
-            "are; people are given them again an hour after they said so",
+            "restore the files, or pass their folder to discode mceval annotate --images FOLDER; "
+            "people get these images again an hour after their flag",
         )
 
 
 def stuck_images(session: Session, most: int | None = None) -> list[Any]:
-    """Return the images with open tasks that nobody who is active may have, so many of a kind.
+    """List images whose open tasks no active person may have, up to ``most`` of each kind.
 
-    Rows of id, domain, source, kind, and how many tasks are ``missing``.
+    Rows of id, domain, source, kind, and the number of ``missing`` tasks.
     """
     rows: list[Any] = []
     for kind in ("compare", "revise", "look", "study"):
@@ -211,6 +211,6 @@ def _silence(session: Session, now: float) -> Iterator[Stall]:
     ready = select(Slot.id).where(Slot.kind != "study", Slot.state.in_(("open", "leased"))).limit(1)
     if last is not None and now - last >= SILENT_SECONDS and session.scalar(ready) is not None:
         yield Stall(
-            f"the last answer came {(now - last) / 86400:.1f} days ago, and there are tasks",
-            "remind people; a lost link is replaced by discode mceval people reissue",
+            f"the last answer came {(now - last) / 86400:.1f} days ago, but tasks are open",
+            "remind people; replace lost links with discode mceval people reissue",
         )

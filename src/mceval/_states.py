@@ -1,7 +1,7 @@
 """The states of images: drawn, active, done, discarded, replaced.
 
-Everything here follows from the rules and the answers that count, and is worked out anew after
-every change, so an answer that is taken back undoes all that followed from it.
+Every state follows from the rules and the answers that count. It is recomputed after each change,
+so taking an answer back also undoes its consequences.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from mceval.database import LOCK, rules_of
 from mceval.rules import Rules, Verdict, draw_captions, verdict
 
 NOT_LOADED = "The image does not load"
-"""A flag with this reason says something about a connection or a file, and discards nothing."""
+"""A flag with this reason is about a connection or a file, and never discards an image."""
 WORK_KINDS = ("compare", "revise", "look")
-"""The tasks that an image's state follows from."""
+"""The kinds of task that determine an image's state."""
 
 
 def log_event(
@@ -48,7 +48,7 @@ def log_event(
 
 
 def prepare_images(session: Session, now: float) -> None:
-    """Draw the captions of every image that has them all, then fill all quotas."""
+    """Draw captions for every image that has all of its candidates, then fill the quotas."""
     rules = rules_of(session)
     waiting = (
         select(Image)
@@ -75,12 +75,13 @@ def prepare_images(session: Session, now: float) -> None:
 
 
 def reset_unseen(session: Session, image_id: int) -> bool:
-    """Return an image to the pool as if its captions were not drawn, unless somebody has seen it.
+    """Return an image to the pool and forget its draw, unless a person has seen it.
 
-    Returns whether nobody has, by the log: then its captions may still change.
+    Returns:
+        Whether it was unseen, by the log, so that its captions may still change.
     """
     slots = select(Slot).where(Slot.image_id == image_id).order_by(Slot.id)
-    session.scalars(slots.with_for_update(key_share=True)).all()  # nobody takes one meanwhile
+    session.scalars(slots.with_for_update(key_share=True)).all()  # so that none is leased meanwhile
     image = session.get_one(Image, image_id, with_for_update=LOCK, populate_existing=True)
     seen = select(Event.id).where(
         Event.image_id == image_id, Event.kind.in_(("leased", "answered", "exported"))
@@ -98,7 +99,7 @@ def reset_unseen(session: Session, image_id: int) -> bool:
 
 
 def _counting(session: Session, image: int) -> list[tuple[Answer, int]]:
-    """Return the answers that count, in the order they were made, with their slots' numbers."""
+    """List an image's valid answers in order, with the numbers of their slots."""
     rows = session.execute(
         select(Answer, Slot.number)
         .join(Slot, (Answer.slot_id == Slot.id) & (Answer.round == Slot.round))
@@ -116,10 +117,10 @@ def _votes(counting: Sequence[tuple[Answer, int]]) -> list[int]:
 def _without_outdated(
     session: Session, image: int, counting: Sequence[tuple[Answer, int]], now: float
 ) -> list[tuple[Answer, int]]:
-    """Return the answers that count without looks at a text that is gone, which go back.
+    """Drop second looks at void revisions, and return their tasks to the queue.
 
-    Its revision was taken back, or put back in the queue: also who holds such a look loses it,
-    since the next revision is one that they have not seen.
+    Their revision was taken back or voided. A person who holds such a look loses it, since they
+    have not seen the next revision.
     """
     revised = {number for answer, number in counting if answer.kind == "revise"}
     outdated = {a.id for a, number in counting if a.kind == "look" and number not in revised}
@@ -138,10 +139,10 @@ def _without_outdated(
 def _reference(
     rules: Rules, counting: Sequence[tuple[Answer, int]]
 ) -> tuple[str | None, tuple[str, int] | None]:
-    """Return the reference, or the task that is next on the way to it: its kind and number.
+    """Find the reference, or the kind and number of the task that it needs next.
 
-    With a second look, the reference is the first revision that somebody accepted; a rejected one
-    is followed by another person's.
+    With second looks, the reference is the first accepted revision; after a rejected one, another
+    person revises the caption.
     """
     revised = {number: answer.text for answer, number in counting if answer.kind == "revise"}
     if not rules.second_look:
@@ -155,12 +156,12 @@ def _reference(
 
 
 def settle_image(session: Session, image_id: int, now: float) -> None:
-    """Work out an image's state anew after an answer, an undo, a skip or a flag."""
+    """Recompute an image's state after an answer, an undo, a skip or a flag."""
     rules = rules_of(session)
     session.flush()
     image = session.get_one(Image, image_id, with_for_update=LOCK, populate_existing=True)
     if image.domain_id is None or image.state not in ("pool", "active", "done", "discarded"):
-        return  # gold questions have no domain, and stay what they are
+        return  # gold questions have no domain, and their state is fixed
     counting = _counting(session, image_id)
     if rules.second_look:
         counting = _without_outdated(session, image_id, counting, now)
@@ -182,12 +183,12 @@ def settle_image(session: Session, image_id: int, now: float) -> None:
         image.state = "active" if _has_slot(session, image_id) else "pool"
     steps = rules.revise == "agreed" or rules.second_look
     if image.state != before or image.state != "active" or steps:
-        _open_slots(session, image, rules, result, step)  # otherwise they are open, or somebody's
+        _open_slots(session, image, rules, result, step)  # otherwise they are open or taken
     if image.state != before:
         log_event(session, image.state, now, image=image_id, detail=image.reason)
         session.flush()
-        # A finished image needs no replacement, and most images finish: the domain's lock, for
-        # which everybody waits, is then taken only if the domain has more than its quota.
+        # Most images finish and need no replacement. The contended lock of the domain is then only
+        # taken if the domain has more than its quota.
         finished = (before, image.state) == ("active", "done")
         if not finished or _room(session, session.get_one(Domain, image.domain_id))[0] < 0:
             fill_quota(session, image.domain_id, rules, now)
@@ -201,7 +202,7 @@ def _split(result: Verdict, votes: Sequence[int]) -> tuple[str, str] | None:
 
 
 def _dropped(session: Session, image: int, rules: Rules) -> tuple[str, str] | None:
-    """Return why people want an image gone: the value of ``discarded_by``, and in words."""
+    """Check flags and skips: the value of ``discarded_by`` and the reason, or ``None``."""
     rows = session.execute(
         select(Pass.kind, Pass.person_id, Pass.reason)
         .where(Pass.image_id == image, pass_counts(), ~not_loaded())
@@ -216,28 +217,34 @@ def _dropped(session: Session, image: int, rules: Rules) -> tuple[str, str] | No
 
 
 def answer_counts() -> ColumnElement[bool]:
-    """Return the condition that an answer counts."""
+    """SQL condition that an answer counts."""
     return ~select(Void.answer_id).where(Void.answer_id == Answer.id).exists()
 
 
 def held_slots(session: Session, person: int) -> Sequence[Slot]:
-    """Return the slots that a person holds, locked: one at most, by the database's word."""
+    """Lock the slots that a person holds: at most one, by a constraint of the database."""
     query = select(Slot).where(Slot.person_id == person, Slot.state == "leased")
     return session.scalars(query.with_for_update(key_share=True)).all()
 
 
 def pass_counts() -> ColumnElement[bool]:
-    """Return the condition that a skip or flag counts."""
-    return ~select(PassVoid.id).where(PassVoid.pass_id == Pass.id).exists()
+    """SQL condition that a skip or flag counts."""
+    return ~pass_is_void()
+
+
+def pass_is_void(reason: str | None = None) -> ColumnElement[bool]:
+    """SQL condition that a skip or flag is void, for one reason ("undo": taken back) or any."""
+    void = select(PassVoid.id).where(PassVoid.pass_id == Pass.id)
+    return (void if reason is None else void.where(PassVoid.reason == reason)).exists()
 
 
 def not_loaded() -> ColumnElement[bool]:
-    """Return the condition that a flag says that the image did not load."""
+    """SQL condition that a flag reports an image that did not load."""
     return Pass.reason.startswith(NOT_LOADED)
 
 
 def _taken_down(session: Session, image: int) -> tuple[str, str] | None:
-    """Return why organisers took an image down; ``None`` if they did not or restored it."""
+    """Reason why organisers took an image down; ``None`` if they did not or restored it."""
     last = session.scalar(
         select(Ruling).where(Ruling.image_id == image).order_by(Ruling.id.desc()).limit(1)
     )
@@ -254,9 +261,9 @@ def _has_slot(session: Session, image: int, kind: str = "compare", number: int =
 def _open_slots(
     session: Session, image: Image, rules: Rules, result: Verdict, step: tuple[str, int] | None
 ) -> None:
-    """Open the slots of an active image, close those of any other; leases are left alone.
+    """Open the slots of an active image and close those of any other; leases are not touched.
 
-    ``step`` is the one that the image's reference needs next.
+    ``step`` is the kind and number of the task that the image's reference needs next.
     """
     wanted: ColumnElement[bool] = false()
     if image.state == "active":
@@ -267,8 +274,8 @@ def _open_slots(
             if rules.second_look and not _has_slot(session, image.id, kind, number):
                 session.add(Slot(image_id=image.id, kind=kind, number=number, state="open"))
                 session.flush()
-    # Statements with a condition, not rows read and written back: a slot that somebody takes at
-    # this moment must stay theirs.
+    # Conditional updates instead of reading and writing rows: a slot that is leased at this moment
+    # must stay leased.
     slots = (
         update(Slot)
         .where(Slot.image_id == image.id, Slot.kind.in_(WORK_KINDS))
@@ -279,12 +286,12 @@ def _open_slots(
 
 
 def fill_quota(session: Session, domain_id: int, rules: Rules, now: float) -> None:
-    """Activate the next images of a domain until it has its quota, or park some.
+    """Activate the next images of a domain up to its quota, or park surplus ones.
 
-    Too many are active only where a discarded image came back: then its replacement is parked if
-    nobody has begun with it, and all active images are once the quota is full.
+    There is a surplus only after a discarded image came back: then its replacement is parked if no
+    work on it has begun. Once the quota is full, all active images are parked.
     """
-    # populate_existing: what this session read before it held the lock may be old
+    # populate_existing: values read before the lock was held may be outdated
     domain = session.get_one(Domain, domain_id, with_for_update=LOCK, populate_existing=True)
     room, done, active = _room(session, domain)
     if room > 0:
@@ -319,7 +326,7 @@ def fill_quota(session: Session, domain_id: int, rules: Rules, now: float) -> No
 
 
 def _room(session: Session, domain: Domain) -> tuple[int, int, int]:
-    """Return how many images a domain lacks, how many are done, and how many are active."""
+    """Count the images that a domain lacks, those done and those active."""
     counted = (
         select(Image.state, func.count())
         .where(Image.domain_id == domain.id, Image.state.in_(("done", "active")))
@@ -346,10 +353,10 @@ def _activate(session: Session, image: Image, rules: Rules, now: float) -> None:
 
 
 def return_slot(session: Session, slot: Slot) -> None:
-    """Return a slot to the queue; an answer it had no longer counts.
+    """Return a slot to the queue; an answer to it no longer counts.
 
-    A gold question belongs to one person: its slot is deleted, or closed if an answer to it was
-    taken back, since answers stay.
+    A gold question's slot belongs to one person: it is deleted, or closed if it has an answer that
+    was taken back, since answers are never deleted.
     """
     if slot.kind == "gold":
         if session.scalar(select(Answer.id).where(Answer.slot_id == slot.id).limit(1)) is None:

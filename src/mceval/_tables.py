@@ -1,11 +1,11 @@
 """The tables of a campaign's database. One database holds one campaign.
 
-Times are seconds since 1970. What people did is only ever added to: an answer that is taken back
-or put back in the queue stays, and a row of :class:`Void` says so; for skips and flags it is a row
-of :class:`PassVoid`. Only names and texts of somebody who wants to be erased are taken out.
+Times are seconds since 1970. Records are only added: an answer that no longer counts stays, with a
+row of :class:`Void`, and a skip or flag stays with a row of :class:`PassVoid`. Only erasing a
+person removes their name and texts.
 
-A database of an earlier version is brought up to date when it is opened: tables and columns that
-it lacks are added, so a new column is nullable, and the values that an old check allows are fixed.
+Opening a database of an earlier version adds missing tables and columns, so new columns are
+nullable. Existing check constraints are not changed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 SCHEMA_VERSION = 5
 DISCARDED_BY = ("no_consensus", "skipped", "flagged", "taken_down", "captions")
-"""Why images are discarded. By the first four, people decided; "captions" that fewer than three of
-an image's captions differ."""
+"""Why images are discarded. The first four are decisions of people; "captions" means that fewer
+than three captions differ."""
 ROLES = {
     "reviser": ("revise", "look"),
     "comparer": ("compare",),
@@ -24,8 +24,8 @@ ROLES = {
     "study": ("study",),
     "admin": (),
 }
-"""The kinds of task that a role is given. "study" are the new people of the user study; "look" is
-the second look at a revision, where the rules want one."""
+"""The kinds of task for each role. "study" is for new people, in the user study; "look" is the
+second look at a revision, if the rules require one."""
 
 
 class Base(DeclarativeBase):
@@ -38,7 +38,7 @@ def _one_of(column: str, *values: str) -> CheckConstraint:
 
 
 class Campaign(Base):
-    """The one row that says what this campaign is."""
+    """The campaign's settings, a single row."""
 
     __tablename__ = "campaign"
     __table_args__ = (CheckConstraint("id = 1", name="one_campaign"),)
@@ -56,7 +56,7 @@ class Campaign(Base):
 
 
 class Domain(Base):
-    """A visual domain and how many images it should have."""
+    """A visual domain and its quota of images."""
 
     __tablename__ = "domain"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -65,11 +65,11 @@ class Domain(Base):
 
 
 class Image(Base):
-    """An image: where its file is, its state, and why it has it.
+    """An image: its file, its state, and the reason for that state.
 
     States: pool, active, done, discarded, unreadable, duplicate, gold. ``first`` and ``second`` are
     the candidates that are compared, ``revised`` the one that becomes the reference; ``preference``
-    (0 for the first, 1 for the second) and ``reference`` are there once the image is done.
+    (0 for the first, 1 for the second) and ``reference`` are set once the image is done.
     """
 
     __tablename__ = "image"
@@ -82,19 +82,19 @@ class Image(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     domain_id: Mapped[int | None] = mapped_column(ForeignKey("domain.id"))
     digest: Mapped[str] = mapped_column(Text)
-    """SHA-256 of the file; "" where it could not be read."""
+    """SHA-256 of the file; "" if it could not be read."""
     state_key: Mapped[str] = mapped_column(Text, default="")
-    """"" for the one row that represents an image; its path for those left out."""
+    """"" for the one row that represents an image; unique for duplicates and gold questions."""
     dhash: Mapped[str] = mapped_column(Text, default="")
     path: Mapped[str] = mapped_column(Text)
     """Where the file is on this machine."""
     source: Mapped[str] = mapped_column(Text)
-    """Where the image is from, as published."""
+    """The origin of the image, as published."""
     state: Mapped[str] = mapped_column(Text)
     reason: Mapped[str] = mapped_column(Text, default="")
-    """Why it is discarded or left out, in words."""
+    """Why it is discarded or excluded, in words."""
     discarded_by: Mapped[str | None] = mapped_column(Text)
-    """One of :data:`DISCARDED_BY` where it is discarded."""
+    """One of :data:`DISCARDED_BY` if it is discarded."""
     rank: Mapped[str] = mapped_column(Text, default="")
     revised: Mapped[int | None]
     first: Mapped[int | None]
@@ -106,7 +106,7 @@ class Image(Base):
 
 
 class Candidate(Base):
-    """A caption; who wrote it is never shown to people."""
+    """A caption; its writer is never shown to people."""
 
     __tablename__ = "candidate"
     __table_args__ = (UniqueConstraint("image_id", "writer"),)
@@ -117,10 +117,9 @@ class Candidate(Base):
 
 
 class Person(Base):
-    """Somebody who works on the campaign; only a hash of their token is kept.
+    """A participant or organiser; only a hash of their token is stored.
 
-    States: active; careless, whose answers do not count; left, who withdrew or whose invitation was
-    revoked, and whose answers count.
+    States: active; careless (answers do not count); left (withdrew or was revoked; answers count).
     """
 
     __tablename__ = "person"
@@ -134,25 +133,25 @@ class Person(Base):
     state: Mapped[str] = mapped_column(Text, default="active")
     reason: Mapped[str] = mapped_column(Text, default="")
     token_hash: Mapped[str | None] = mapped_column(Text, unique=True)
-    """``None`` where the invitation was used up or revoked."""
+    """``None`` if the invitation was used up or revoked."""
     token_expires: Mapped[float | None]
     worker: Mapped[str | None] = mapped_column(Text, unique=True)
-    """The name on a crowd platform, for somebody who came from one."""
+    """The id on a crowd platform, for people who came from one."""
     consented: Mapped[float | None]
     created: Mapped[float]
     shown: Mapped[float | None]
-    """When they were last given a page to work on, by our clock."""
+    """When they were last shown a task."""
 
 
 class Slot(Base):
     """A task for one person: kinds revise, look, compare, study, gold.
 
-    An image has one revise slot and as many compare slots as the rules say, numbered; with a second
+    An image has one revise slot and a numbered compare slot for each person required; with a second
     look, revision number k has a look of the same number, and a rejected one is followed by number
-    k + 1. The holder is a column, so two unique constraints guarantee what the queue promises: a
-    slot exists once, and nobody has two slots of one image (so nobody compares what they revised,
-    or looks at it). ``round`` counts how often the slot was put back; the answer that counts is the
-    one of this round.
+    k + 1. The holder is a column, so two unique constraints enforce the queue's promises: a slot
+    exists once, and a person has at most one slot of an image (so they cannot compare or look at
+    their own revision). ``round`` counts how often the slot was returned; only the answer of the
+    current round counts.
     """
 
     __tablename__ = "slot"
@@ -178,17 +177,17 @@ class Slot(Base):
     round: Mapped[int] = mapped_column(default=0)
     person_id: Mapped[int | None] = mapped_column(ForeignKey("person.id"))
     lease: Mapped[str | None] = mapped_column(Text, unique=True)
-    """A random name for this lease of the slot; a browser sees nothing else of it."""
+    """A random name for this lease; browsers see no other identifier of the slot."""
     leased_at: Mapped[float | None]
     expires: Mapped[float | None]
     seen: Mapped[float | None]
-    """When its holder last gave a sign of life."""
+    """When its holder was last active on the page."""
     worked: Mapped[float | None]
-    """Their seconds of work on it until then."""
+    """The holder's seconds of work until then."""
 
 
 class Answer(Base):
-    """A person's answer: a choice or a revised text, never changed but that an erased text is "".
+    """A person's answer: a choice or a revised text, which becomes "" if the person is erased.
 
     A choice is 0 for the first caption, 1 for the second; of a look 0 rejects and 1 accepts.
     """
@@ -207,23 +206,23 @@ class Answer(Base):
     person_id: Mapped[int] = mapped_column(ForeignKey("person.id"))
     kind: Mapped[str] = mapped_column(Text)
     submission: Mapped[str] = mapped_column(Text, unique=True)
-    """The browser's name for the answer: sent twice, it counts once."""
+    """The browser's name for the answer, so that one sent twice counts once."""
     choice: Mapped[int | None]
     swapped: Mapped[bool] = mapped_column(default=False)
     """Whether the second caption was on the left."""
     text: Mapped[str | None] = mapped_column(Text)
     seconds: Mapped[float]
-    """From the moment that the task was given."""
+    """Seconds since the task was shown."""
     created: Mapped[float]
     worked: Mapped[float | None]
-    """The seconds of work among them: without the time in which nobody gave a sign of life."""
+    """The seconds of work among them, without idle time."""
 
 
 class Void(Base):
     """An answer that no longer counts.
 
-    Reasons: "undo" (taken back), "careless", "withdrawn" (the person wanted to be erased),
-    "outdated" (a look at a revision that is gone).
+    Reasons: "undo" (taken back), "careless", "withdrawn" (the person was erased), "outdated" (a
+    look at a revision that is gone).
     """
 
     __tablename__ = "void"
@@ -233,9 +232,9 @@ class Void(Base):
 
 
 class Pass(Base):
-    """A person skipped or flagged an image, and why; they are not given it again.
+    """A skip or flag of an image, with its reason; the person does not get the image again.
 
-    ``task`` is the kind of the task it was about, which they get back if they take this back.
+    ``task`` is the kind of the task, which is restored if the skip or flag is taken back.
     """
 
     __tablename__ = "pass"
@@ -256,9 +255,8 @@ class Pass(Base):
 class PassVoid(Base):
     """A skip or flag that does not count.
 
-    Reasons: "undo" (taken back), "careless", "withdrawn" (the person wanted to be erased), "limit"
-    (the person passed on too many images), "organiser" (somebody looked at it, and the image is all
-    right).
+    Reasons: "undo" (taken back), "careless", "withdrawn" (the person was erased), "limit" (the
+    person skipped or flagged too many images), "organiser" (set aside by an organiser).
     """
 
     __tablename__ = "pass_void"
@@ -295,7 +293,7 @@ class Finding(Base):
     person_id: Mapped[int] = mapped_column(ForeignKey("person.id"))
     kind: Mapped[str] = mapped_column(Text)
     organiser_id: Mapped[int | None] = mapped_column(ForeignKey("person.id"))
-    """``None`` for the checks, the person's own wish, and the command line."""
+    """``None`` for automatic checks, withdrawals, and the command line."""
     reason: Mapped[str] = mapped_column(Text)
     evidence: Mapped[str] = mapped_column(Text)
     """:class:`~mceval._checks.Evidence` as JSON: the counts at that time."""
@@ -303,7 +301,7 @@ class Finding(Base):
 
 
 class Login(Base):
-    """A browser with which somebody joined; only the hash of its key is kept."""
+    """A browser with which a person joined; only the hash of its key is stored."""
 
     __tablename__ = "login"
     key_hash: Mapped[str] = mapped_column(Text, primary_key=True)
@@ -313,7 +311,7 @@ class Login(Base):
 
 
 class GuideCopy(Base):
-    """A guide that people were shown, word for word; a later version of us may word it anew."""
+    """A guide that people were shown, word for word; later versions may change the wording."""
 
     __tablename__ = "guide_copy"
     digest: Mapped[str] = mapped_column(Text, primary_key=True)

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError
 from discode.stats import Interval, wilson
-from mceval._states import log_event
+from mceval._states import answer_counts, log_event
 from mceval._tables import Answer, Domain, Image, Slot
 from mceval.database import rules_of, transaction
 from mceval.rules import random_bits
@@ -22,7 +22,7 @@ from mceval.rules import random_bits
 
 @dataclass(frozen=True)
 class UserStudyResult:
-    """How often new people chose as the benchmark does, overall and by domain."""
+    """How often new people agree with the benchmark, overall and by domain."""
 
     images: int
     judged: int
@@ -32,12 +32,12 @@ class UserStudyResult:
 
 @transaction
 def begin_user_study(session: Session, images: int, now: float, *, people: int = 1) -> int:
-    """Open slots of the user study on so many finished images, drawn with the campaign's seed.
+    """Open slots of the user study on random finished images, drawn with the campaign's seed.
 
-    People of the role "study" get them; such people have no other tasks, so they are new.
+    They go to people with the role "study", who have no other tasks and are therefore new.
 
     Returns:
-        How many slots were opened; images that have theirs keep them.
+        The number of slots opened; images that already have slots keep them.
     """
     for name, value in (("images", images), ("people", people)):
         if value < 1:
@@ -45,8 +45,8 @@ def begin_user_study(session: Session, images: int, now: float, *, people: int =
     rules = rules_of(session)
     done = session.scalars(select(Image).where(Image.state == "done")).all()
     if len(done) < images:
-        raise InputError(f"{images} images are wanted, {len(done)} are finished")
-    # sorted by a hash of their own: the first images of the campaign are not a random sample
+        raise InputError(f"{images} images are requested, but only {len(done)} are finished")
+    # sorted by a separate hash: the first images of the campaign are not a random sample
     done = sorted(done, key=lambda image: random_bits(rules.seed, "study", image.digest))
     opened = 0
     for image in done[:images]:
@@ -61,13 +61,12 @@ def begin_user_study(session: Session, images: int, now: float, *, people: int =
 
 
 def user_study_result(session: Session) -> UserStudyResult:
-    """Return people's accuracy against the benchmark's preference, with its interval."""
+    """Compute people's accuracy against the benchmark's preference, with its interval."""
     rows = session.execute(
         select(Domain.name, Answer.image_id, Answer.choice, Image.preference)
-        .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
         .join(Image, Image.id == Answer.image_id)
         .join(Domain, Domain.id == Image.domain_id)
-        .where(Slot.kind == "study", Slot.state == "answered", Image.state == "done")
+        .where(Answer.kind == "study", answer_counts(), Image.state == "done")
         .order_by(Answer.id)
     ).all()
     hits = [(row[0], row[1], row[2] == row[3]) for row in rows]
@@ -84,10 +83,10 @@ def user_study_result(session: Session) -> UserStudyResult:
 
 
 def accuracy_interval(hits: Sequence[tuple[int, bool]]) -> Interval:
-    """Return the share of hits, given with their images, and Wilson's interval.
+    """Compute the share of hits, given with their images, with Wilson's interval.
 
-    Answers to one image are not independent observations: they count for as many as would scatter
-    like the images do, at least one and at most all of an image's answers.
+    Answers to one image are not independent. The sample size is the number of independent answers
+    with the same variance, at least the number of images and at most the number of answers.
     """
     if not hits:
         return wilson(0, 0)
@@ -96,6 +95,6 @@ def accuracy_interval(hits: Sequence[tuple[int, bool]]) -> Interval:
     share = float(right.mean())
     scatter = np.bincount(codes, right - share)
     variance = float(scatter @ scatter) * images / max(images - 1, 1) / len(hits) ** 2
-    # Where everybody is right, nothing scatters: then an image counts once.
+    # If all answers are right, there is no variance: then each image counts once.
     size = float(np.clip(share * (1 - share) / max(variance, 1e-300), images, len(hits)))
     return wilson(share * size, size)

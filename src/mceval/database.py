@@ -30,20 +30,20 @@ T = TypeVar("T")
 P = ParamSpec("P")
 BUSY_SECONDS = 30
 LOCK = {"key_share": True}
-"""How rows are locked (FOR NO KEY UPDATE): two answers to one image, each of which refers to its
-row, must not wait for each other."""
+"""How rows are locked (FOR NO KEY UPDATE), so that two answers that refer to the same image do not
+wait for each other."""
 _RETRIES = 11
-# PostgreSQL's codes for "another transaction was first; try again"
+# PostgreSQL's codes for conflicts with another transaction, after which a retry helps
 _RETRY_STATES = ("40001", "40P01", "55P03")
 
 
 class _FairLock:
-    """A lock that is granted in the order of asking; with Python's own, some threads wait long."""
+    """A lock that is granted in order of arrival; with Python's own, some threads wait long."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._tickets: deque[object] = deque()
-        """Of the holder, and then of those who wait."""
+        """First the holder's ticket, then those of waiting threads."""
 
     def __enter__(self) -> None:
         ticket = object()
@@ -65,8 +65,8 @@ class _FairLock:
 class Database:
     """A campaign's database.
 
-    ``read`` is a transaction that changes nothing, ``run`` one that may: the function is called
-    again if another process interfered, so it must do nothing but work on the session.
+    ``read`` is a read-only transaction. ``run`` may write and is retried after conflicts with other
+    processes, so its function must have no effects outside the session.
 
     >>> with Database("sqlite://") as db:
     ...     db.create(Rules(), name="doctest")
@@ -106,7 +106,7 @@ class Database:
             yield session
 
     def run(self, work: Callable[[Session], T]) -> T:
-        """Return ``work(session)`` after its commit."""
+        """Run ``work(session)`` in a transaction and return its result."""
         attempt = 0
         while True:
             try:
@@ -131,9 +131,9 @@ class Database:
         instructions: str = "",
         now: float = 0.0,
     ) -> None:
-        """Create the tables and the campaign's row; a second campaign is refused.
+        """Create the tables and the campaign's row; refused if the database has a campaign.
 
-        With ``pay_per_hour`` 0, no pay is promised to anybody or reported.
+        With ``pay_per_hour`` 0, pay is neither promised nor reported.
         """
         entry = Entry({"pay_per_hour": pay_per_hour, "lease_seconds": lease_seconds}, "a campaign")
         entry.number("pay_per_hour", 0, 1e6)
@@ -141,8 +141,8 @@ class Database:
         with self._as_store_errors():
             if inspect(self.engine).has_table("campaign"):
                 raise InputError(
-                    f"{self.label} holds a campaign already; give another database, or go on with "
-                    "discode mceval candidates"
+                    f"{self.label} already contains a campaign; choose another database, or "
+                    "continue with discode mceval candidates"
                 )
             Base.metadata.create_all(self.engine)
         row = Campaign(
@@ -158,15 +158,21 @@ class Database:
         return self.engine.url.render_as_string(hide_password=True)
 
     def check(self) -> None:
-        """Raise unless there is a campaign of a version we know; bring an older one up to date."""
+        """Check that the database has a campaign of a known version; upgrade an older one."""
         with self._as_store_errors():
-            if not inspect(self.engine).has_table("campaign"):
-                raise InputError(f"{self.label} holds no campaign; discode mceval init makes one")
-            with self.engine.connect() as connection:
-                version = _version(connection)
-            if version is None or version > SCHEMA_VERSION:
-                what = "no campaign" if version is None else f"schema {version}"
-                raise StoreError(f"{self.label}: {what}; this discode knows {SCHEMA_VERSION}")
+            version = None
+            if inspect(self.engine).has_table("campaign"):
+                with self.engine.connect() as connection:
+                    version = _version(connection)
+            if version is None:
+                raise InputError(
+                    f"{self.label} contains no campaign; create one with discode mceval init"
+                )
+            if version > SCHEMA_VERSION:
+                raise StoreError(
+                    f"{self.label} has schema {version}, and this discode supports up to "
+                    f"{SCHEMA_VERSION}; upgrade discode"
+                )
             if version < SCHEMA_VERSION:
                 with self._turn, self._writing.begin() as connection:
                     _upgrade(connection)
@@ -186,7 +192,7 @@ class Database:
 def transaction(
     work: Callable[Concatenate[Session, P], T],
 ) -> Callable[Concatenate[Database, P], T]:
-    """Make a function of a session one of a campaign's database, in a transaction of its own.
+    """Turn a function of a session into a function of a database that runs in one transaction.
 
     >>> @transaction
     ... def rename(session: Session, name: str) -> None:
@@ -204,18 +210,18 @@ def transaction(
 
 
 def _version(connection: Connection, *, lock: bool = False) -> int | None:
-    """Return the version of the campaign's tables, read without assuming their columns."""
+    """Read the version of the campaign's tables, assuming no other columns."""
     query = "SELECT version FROM campaign WHERE id = 1"
-    if lock and connection.dialect.name != "sqlite":  # there, the whole file is locked already
+    if lock and connection.dialect.name != "sqlite":  # the whole file is locked already
         query += " FOR UPDATE"
     version: int | None = connection.scalar(text(query))
     return version
 
 
 def _upgrade(connection: Connection) -> None:
-    """Add the tables and columns that an earlier version did not have, and fill them."""
+    """Add and fill the tables and columns that the earlier version lacked."""
     if (_version(connection, lock=True) or 0) >= SCHEMA_VERSION:
-        return  # another process was first
+        return  # already done by another process
     Base.metadata.create_all(connection)
     before = inspect(connection)
     write = connection.dialect.identifier_preparer.quote
@@ -227,7 +233,7 @@ def _upgrade(connection: Connection) -> None:
                 connection.execute(
                     text(f"ALTER TABLE {write(table.name)} ADD COLUMN {write(column.name)} {kind}")
                 )
-    # Before version 5, only the beginning of the reason said why an image was discarded.
+    # Before version 5, only the start of the reason showed why an image was discarded.
     connection.execute(
         text(
             "UPDATE image SET discarded_by = CASE WHEN reason LIKE 'no consensus%' THEN "
@@ -236,7 +242,7 @@ def _upgrade(connection: Connection) -> None:
             "ELSE 'captions' END WHERE state = 'discarded' AND discarded_by IS NULL"
         )
     )
-    # Which images were taken for duplicates was not kept before version 3.
+    # Before version 3, the threshold of near-duplicates was not stored.
     rules = {"near": None} | json.loads(connection.scalar(text("SELECT rules FROM campaign")))
     connection.execute(
         text("UPDATE campaign SET version = :version, rules = :rules WHERE id = 1"),
@@ -245,10 +251,10 @@ def _upgrade(connection: Connection) -> None:
 
 
 def open_database(url: str) -> Database:
-    """Return the database of a campaign that exists."""
+    """Open the database of an existing campaign."""
     db = Database(url)
     if db.file is not None and not db.file.is_file():
-        raise InputError(f"no campaign at {db.file}; discode mceval init makes one")
+        raise InputError(f"no campaign at {db.file}; create one with discode mceval init")
     try:
         db.check()
     except BaseException:
@@ -259,19 +265,19 @@ def open_database(url: str) -> Database:
 
 @dataclass(frozen=True)
 class CampaignSettings:
-    """The settings with which a campaign was begun; they do not change."""
+    """The settings of a campaign, fixed when it is created."""
 
     name: str
     rules: Rules
     checks: Checks
     lease_seconds: float
     pay_per_hour: float
-    """0 where none was promised."""
+    """0 if no pay was promised."""
     instructions: str
 
 
 def settings_of(session: Session) -> CampaignSettings:
-    """Return the campaign's settings, read once per process."""
+    """The campaign's settings, read once per process."""
     cached: list[CampaignSettings] = session.info["settings"]
     if not cached:
         row = session.get_one(Campaign, 1)
@@ -284,12 +290,12 @@ def settings_of(session: Session) -> CampaignSettings:
 
 
 def to_json(settings: Rules | Checks) -> str:
-    """Return rules or checks as JSON, keys sorted."""
+    """Serialise rules or checks as JSON, keys sorted."""
     return json.dumps(asdict(settings), sort_keys=True)
 
 
 def from_json(kind: type[T], text: str) -> T:
-    """Return the rules or checks that :func:`to_json` wrote; keys that are not known are left out.
+    """Read the output of :func:`to_json`; unknown keys are ignored.
 
     >>> from_json(Rules, '{"people": 5, "of_another_version": 1}').people
     5
@@ -300,28 +306,28 @@ def from_json(kind: type[T], text: str) -> T:
 
 
 def rules_of(session: Session) -> Rules:
-    """Return the campaign's rules."""
+    """The campaign's rules."""
     return settings_of(session).rules
 
 
 def checks_of(session: Session) -> Checks:
-    """Return when people of the campaign count as careless."""
+    """The campaign's checks of people."""
     return settings_of(session).checks
 
 
 def _parse(url: str) -> URL:
-    """Return a URL for SQLAlchemy: a bare path is SQLite, PostgreSQL uses psycopg."""
+    """Parse a URL for SQLAlchemy: a bare path is SQLite, PostgreSQL uses psycopg."""
     if "://" not in url:
         return URL.create("sqlite", database=url)
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise InputError(f"database {url!r} is neither a path nor a URL: {error}") from error
+        raise InputError(f"database {url!r} is not a path or a URL: {error}") from error
     if parsed.drivername in ("postgres", "postgresql"):
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
         raise InputError(
-            f"database {parsed.drivername!r} is not known; give a path, sqlite:// or postgresql://"
+            f"unknown database {parsed.drivername!r}; use a path, sqlite:// or postgresql://"
         )
     return parsed
 
@@ -336,7 +342,7 @@ def _sqlite(url: URL, file: Path | None) -> Engine:
         engine = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
     else:
         if not file.resolve().parent.is_dir():
-            raise InputError(f"cannot open {file}: {file.parent} is not a folder")
+            raise InputError(f"cannot open {file}: there is no folder {file.parent}")
         engine = create_engine(
             url,
             pool_size=20,
@@ -346,15 +352,15 @@ def _sqlite(url: URL, file: Path | None) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: object) -> None:
-        connection.isolation_level = None  # we send BEGIN ourselves
+        connection.isolation_level = None  # BEGIN is sent below
         use_write_ahead_log(connection)
-        # secure_delete: what is erased is overwritten in the file
+        # secure_delete: erased data is overwritten in the file
         for line in ("foreign_keys=ON", "synchronous=FULL", "secure_delete=ON"):
             connection.execute(f"PRAGMA {line}")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Any) -> None:
-        # A transaction that will write says so first: one that began by reading may be refused.
+        # A writing transaction takes its lock first: one that began by reading may be refused.
         immediate = connection.get_execution_options().get("immediate", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
@@ -363,6 +369,6 @@ def _sqlite(url: URL, file: Path | None) -> Engine:
 
 def _try_again(error: DBAPIError) -> bool:
     if isinstance(error, IntegrityError):
-        return True  # a unique constraint: somebody was first, which the next attempt sees
+        return True  # a unique constraint: the next attempt sees the conflicting row
     state = getattr(error.orig, "sqlstate", None)
     return state in _RETRY_STATES or "locked" in str(error.orig)

@@ -1,6 +1,6 @@
 """Export a finished campaign as a dataset: rows, images, a card, checksums.
 
-Nothing in it depends on when or where it is written: the same campaign gives the same bytes.
+The output does not depend on time or place: the same campaign gives the same bytes.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ IMAGES = ("copy", "hashes")
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What to publish."""
+    """Options of the published dataset."""
 
     images: str = "copy"
     """"copy" the images, or publish only their "hashes" and sources."""
     parquet: bool = False
     writers: bool = False
-    """Whether to publish who wrote the captions."""
+    """Whether to publish the writers of captions."""
     title: str = ""
     licence: str = ""
     contact: str = ""
     folder: Path | None = None
-    """Where the images are now, if they were moved."""
+    """The current folder of the images, if they were moved."""
 
     def __post_init__(self) -> None:
         if self.images not in IMAGES:
-            raise InputError(f"images={self.images!r} is not allowed; allowed: {', '.join(IMAGES)}")
+            raise InputError(f"unknown images={self.images!r}; allowed: {', '.join(IMAGES)}")
 
 
 def export_dataset(
     db: Database, folder: Path, options: ExportOptions | None = None
 ) -> dict[str, int]:
-    """Write the dataset into a new or empty folder; return how many images each domain has.
+    """Write the dataset into a new or empty folder; return the number of images per domain.
 
-    :func:`~mceval._report.quota_notes` says where these are not what was wanted.
+    :func:`~mceval._report.quota_notes` lists deviations from the quotas.
     """
     options = options or ExportOptions()
     check_new_folder(folder)
@@ -94,7 +94,7 @@ def export_dataset(
 def _write(session: Session, folder: Path, options: ExportOptions) -> dict[str, int]:
     images = dataset_rows(session, writers=options.writers)
     if not images:
-        raise InputError("no image is finished yet; see discode mceval status")
+        raise InputError("no images are finished yet; see discode mceval status")
     if options.images == "copy":
         for row, image in images:
             copy = checked_copy(image, options.folder)
@@ -120,9 +120,9 @@ def _write(session: Session, folder: Path, options: ExportOptions) -> dict[str, 
 
 
 def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[str, Any], Image]]:
-    """Return the rows of the dataset and the image of each, domain by domain.
+    """List the rows of the dataset, each with its image, domain by domain.
 
-    A domain has its quota of images, those that come first in its random order.
+    Each domain has up to its quota of images, the first in its random order.
     """
     votes = {image: choices for image, _, choices in votes_by_image(session)}
     texts = {row.id: row for row in session.scalars(select(Candidate)).all()}
@@ -136,7 +136,9 @@ def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[
         ).all()
         for image in done:
             if image.first is None or image.second is None or image.revised is None:
-                raise StoreError(f"{image.source} is finished, but its captions were not drawn")
+                raise StoreError(
+                    f"{image.source} is finished without drawn captions: the database is damaged"
+                )
             first, second, revised = (texts[i] for i in (image.first, image.second, image.revised))
             row: dict[str, Any] = {
                 "id": image.digest[:16],
@@ -186,9 +188,9 @@ def _domain_facts(report: DomainRow, rows: Sequence[Mapping[str, Any]]) -> dict[
 def _facts(
     session: Session, rows: Sequence[Mapping[str, Any]], options: ExportOptions
 ) -> dict[str, Any]:
-    """Return everything that the card says, as JSON has it.
+    """Collect all facts of the card, ready for JSON.
 
-    ``domains`` has a last row "all" where there are several, ``withdrawn`` is part of ``void``.
+    With several domains, ``domains`` has a last row "all". ``withdrawn`` is part of ``void``.
     """
     settings, reports = settings_of(session), domain_rows(session)
     people = [row for row in person_rows(session) if row.answers]
@@ -240,9 +242,9 @@ def _facts(
 
 
 def _decisions(session: Session) -> list[dict[str, Any]]:
-    """Return the decisions about people with their evidence, without names.
+    """List the decisions about people with their evidence, without names.
 
-    An organiser's own words stay out: they may say things about a person.
+    Organisers' free text is left out, since it may be about a person.
     """
     checks = settings_of(session).checks
     decisions = []
@@ -263,5 +265,5 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _number(value: float) -> float | None:
-    """Return a number for JSON, which has no NaN."""
+    """Round a number for JSON, where NaN is null."""
     return None if value != value else round(value, 4)

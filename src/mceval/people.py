@@ -1,4 +1,4 @@
-"""The people of a campaign: invitations, tokens, consent, leaving, and what careless ones lose."""
+"""The people of a campaign: invitations, tokens, consent, leaving, carelessness, erasure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 
-from sqlalchemy import ColumnElement, case, delete, func, select, update
+from sqlalchemy import bindparam, case, delete, func, select, union_all, update
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError, lookup
@@ -21,6 +21,7 @@ from mceval._states import (
     log_event,
     not_loaded,
     pass_counts,
+    pass_is_void,
     return_slot,
     settle_image,
 )
@@ -51,7 +52,7 @@ from mceval.database import (
 
 DAY = 86400.0
 WITHDRAWN = "withdrawn"
-"""Why the answers of somebody who wanted to be erased do not count."""
+"""The reason of :class:`~mceval._tables.Void` for erased people."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,10 @@ class Invitation:
 def invite(
     session: Session, names: Sequence[str], role: str, now: float, *, days: float | None = None
 ) -> list[Invitation]:
-    """Add people; their tokens are in the invitations returned and nowhere else.
+    """Add people; their tokens exist only in the returned invitations.
 
-    A name "" becomes "person N", with the number by which the person is known everywhere.
-    With ``days``, an invitation can be used for that long. A browser that has joined stays joined.
+    A name "" becomes "person N", with the person's number. ``days`` limits how long an invitation
+    can be used; browsers that have joined stay joined.
     """
     lookup(ROLES, role, "role")
     expires = _expiry(now, days)
@@ -91,48 +92,50 @@ def invite(
 
 
 def new_names(session: Session, names: Sequence[str], count: int = 0) -> list[str]:
-    """Return names, all of which are new, and "" for each of ``count`` people without a name.
+    """Check that names are new, and add "" for each of ``count`` people without a name.
 
-    Two people with one name could not be told apart.
+    People with the same name could not be told apart.
     """
     known = dict(session.execute(select(Person.name, Person.id)).all())
     if count < 0 or not (names or count):
-        raise InputError(f"{len(names)} names and a count of {count}; give names, or a count")
+        raise InputError(
+            f"{len(names)} names and a count of {count}; give names or a positive count"
+        )
     for name in names:
         if name in known:
             raise InputError(
-                f"{name!r} is person {known[name]} already; give another name, or reissue their "
-                "invitation"
+                f"{name!r} is already person {known[name]}; choose another name, or reissue "
+                "their invitation"
             )
         if names.count(name) > 1:
-            raise InputError(f"{name!r} is given twice; give each person a different name")
+            raise InputError(f"the name {name!r} is repeated; give each person a different one")
     return [*names, *[""] * count]
 
 
 def find_person(db: Database, who: str) -> Person:
-    """Return a person by number or name."""
+    """Find a person by number or name."""
     with db.read() as session:
         everyone = session.scalars(select(Person)).all()
     found = [person for person in everyone if who in (str(person.id), person.name)]
     if len(found) != 1:
-        what = "several people are" if found else "no person is"
-        raise InputError(f"{what} called {who!r}; see discode mceval people list")
+        many = "more than one" if found else "no"
+        raise InputError(f"{many} person is called {who!r}; see discode mceval people list")
     return found[0]
 
 
 def hash_token(token: str) -> str:
-    """Return the hash that is stored of a token. With 192 random bits, SHA-256 is enough."""
+    """Hash a token for storage. With 192 random bits, SHA-256 is enough."""
     return hashlib.sha256(token.encode(errors="replace")).hexdigest()
 
 
 def _expiry(now: float, days: float | None) -> float | None:
     if days is not None and not 0 < days <= 3650:
-        raise InputError(f"days={days!r} must be above 0 and at most 3650")
+        raise InputError(f"days must be above 0 and at most 3650, not {days!r}")
     return None if days is None else now + days * DAY
 
 
 def person_by_token(db: Database, token: str, now: float) -> Person | None:
-    """Return the person who has this token, unless it has expired."""
+    """Find the person with this token, unless it has expired."""
     valid = Person.token_expires.is_(None) | (Person.token_expires > now)
     query = select(Person).where(Person.token_hash == hash_token(token), valid)
     with db.read() as session:
@@ -143,11 +146,11 @@ def person_by_token(db: Database, token: str, now: float) -> Person | None:
 def reissue(
     session: Session, person: int, now: float, *, days: float | None = None, by: int | None = None
 ) -> Invitation:
-    """Return a new invitation for somebody; the old link and all their browsers stop working."""
+    """Make a new invitation for a person; the old link and their browsers stop working."""
     token = secrets.token_urlsafe(24)
     row = locked_person(session, person)
     if row.worker is not None:
-        raise InputError(f"person {person} came from a crowd platform and has no invitation")
+        raise InputError(f"person {person} is from a crowd platform and has no invitation")
     if row.state != "active":
         raise NotAllowedError(f"person {person} is {row.state}; reinstate them first")
     row.token_hash, row.token_expires = hash_token(token), _expiry(now, days)
@@ -158,9 +161,9 @@ def reissue(
 
 @transaction
 def use_up_invitation(session: Session, person: int, now: float) -> None:
-    """End a person's invitation and all their browsers' sessions, as they chose when signing out.
+    """End a person's invitation and sessions, as they chose when signing out.
 
-    They stay part of the campaign; organisers can reissue the invitation.
+    They remain part of the campaign; organisers can reissue the invitation.
     """
     _shut_out(session, locked_person(session, person))
     log_event(session, "used_up", now, person=person)
@@ -170,9 +173,9 @@ def use_up_invitation(session: Session, person: int, now: float) -> None:
 def revoke(
     session: Session, person: int, reason: str, now: float, *, by: int | None = None
 ) -> None:
-    """End somebody's part at once, an admin's too: their link and their browsers stop working.
+    """End a person's part at once, even an admin's: their link and browsers stop working.
 
-    Answers that they gave count on; :func:`mark_careless` takes those away.
+    Their answers still count; :func:`mark_careless` voids them.
     """
     if by == person:
         raise InputError("you cannot revoke yourself; ask another organiser")
@@ -183,7 +186,7 @@ def revoke(
 
 @transaction
 def withdraw(session: Session, person: int, now: float) -> None:
-    """Let a person leave of their own wish: no further tasks, and what they did still counts."""
+    """End a person's part at their own wish; their answers still count."""
     _end_part(session, locked_person(session, person), "left", "withdrew", now, None)
 
 
@@ -200,7 +203,7 @@ def _end_part(
 
 
 def locked_person(session: Session, person: int) -> Person:
-    """Return a person, locked: each does one thing at a time."""
+    """Lock a person's row, so that each does one thing at a time."""
     row = session.get(Person, person, with_for_update=LOCK)
     if row is None:
         raise NotAllowedError(f"there is no person {person}")
@@ -230,7 +233,7 @@ def _record_finding(
 
 @transaction
 def record_consent(session: Session, person: int, now: float) -> None:
-    """Record that a person has read the guide, which is kept, and agreed to take part."""
+    """Record that a person has read the guide and agreed to take part; keep the guide."""
     row = session.get_one(Person, person, with_for_update=LOCK)
     if row.consented is None:
         row.consented = now
@@ -239,7 +242,7 @@ def record_consent(session: Session, person: int, now: float) -> None:
 
 
 def guide_of(settings: CampaignSettings) -> str:
-    """Return a campaign's guide as plain text."""
+    """The campaign's guide as plain text."""
     rules = settings.rules
     return guide_text(
         instructions=settings.instructions.strip(), look=rules.second_look, skips=rules.skips > 0
@@ -247,7 +250,7 @@ def guide_of(settings: CampaignSettings) -> str:
 
 
 def keep_guide(session: Session, now: float) -> None:
-    """Keep a copy of the guide, which somebody is shown now; the same words are kept once."""
+    """Store a copy of the guide that is shown now, once per wording."""
     text = guide_of(settings_of(session))
     digest = hashlib.sha256(text.encode()).hexdigest()
     if session.get(GuideCopy, digest) is None:
@@ -255,7 +258,7 @@ def keep_guide(session: Session, now: float) -> None:
 
 
 def work_record(session: Session, person: int) -> Evidence:
-    """Return how many gold questions, right ones, choices and quick ones a person answered."""
+    """Count a person's gold questions, correct ones, choices and quick ones."""
     quick = checks_of(session).quick_seconds
     row = session.execute(
         select(
@@ -268,7 +271,7 @@ def work_record(session: Session, person: int) -> Evidence:
         .where(Answer.person_id == person, Answer.kind != "revise", answer_counts())
     ).one()
     compared, gold, right, quick_ones = (int(value or 0) for value in row)
-    # A reviser's gold questions are texts. There are few.
+    # Revisers answer gold questions with texts. There are few.
     revised = session.execute(
         select(Answer.text, Image)
         .join(Image, Image.id == Answer.image_id)
@@ -283,16 +286,16 @@ def work_record(session: Session, person: int) -> Evidence:
 
 
 def wrong_caption(image: Image) -> int | None:
-    """Return the wrong caption of a gold question."""
+    """The wrong caption of a gold question."""
     return image.first if image.gold else image.second
 
 
 def evidence_of(session: Session, person: int) -> Evidence:
-    """Return what a decision about a person is made on: their work that counts now."""
+    """Collect the evidence for a decision about a person: their work that counts now."""
     seconds = session.scalars(
         select(Answer.seconds).where(Answer.person_id == person, answer_counts())
     ).all()
-    passed = select(Pass.kind, func.count()).where(Pass.person_id == person, ~taken_back())
+    passed = select(Pass.kind, func.count()).where(Pass.person_id == person, ~pass_is_void("undo"))
     passes = dict(session.execute(passed.group_by(Pass.kind)).all())
     return replace(
         work_record(session, person),
@@ -303,29 +306,30 @@ def evidence_of(session: Session, person: int) -> Evidence:
     )
 
 
-def taken_back() -> ColumnElement[bool]:
-    """Return the condition that a person took a skip or flag back."""
-    void = select(PassVoid.id).where(PassVoid.pass_id == Pass.id)
-    return void.where(PassVoid.reason == "undo").exists()
+_DEALT_WITH = union_all(
+    *(select(table.image_id).where(table.person_id == bindparam("person"))
+      for table in (Answer, Pass))
+).subquery()  # fmt: skip
+_BY_DOMAIN = (
+    select(Image.domain_id, func.count())
+    .join(_DEALT_WITH, _DEALT_WITH.c.image_id == Image.id)
+    .group_by(Image.domain_id)
+)
 
 
-def dealt_with(session: Session, person: int) -> int:
-    """Return how many tasks a person has dealt with: the number in their draws."""
-    counts = [
-        select(func.count()).where(table.person_id == person).scalar_subquery()
-        for table in (Answer, Pass)
-    ]
-    return sum(session.execute(select(*counts)).one())
+def dealt_with(session: Session, person: int) -> dict[int | None, int]:
+    """Count a person's answers, skips and flags by domain; gold questions are under ``None``."""
+    return dict(session.execute(_BY_DOMAIN, {"person": person}).all())
 
 
 def passes_of(session: Session, person: int, kind: str) -> int:
-    """Return how many flags, or skips, of images that loaded a person has and did not take back."""
+    """Count a person's flags, or skips, of images that loaded, without those taken back."""
     query = select(func.count()).where(Pass.person_id == person, Pass.kind == kind)
-    return session.scalar(query.where(~taken_back(), ~not_loaded())) or 0
+    return session.scalar(query.where(~pass_is_void("undo"), ~not_loaded())) or 0
 
 
 def carelessness_of(session: Session, person: int) -> str:
-    """Return why a person should be marked as careless now, or ""."""
+    """Reason to mark a person as careless now, or ""."""
     checks = checks_of(session)
     return careless_reason(checks, work_record(session, person)) if checks.automatic else ""
 
@@ -334,10 +338,10 @@ def carelessness_of(session: Session, person: int) -> str:
 def mark_careless(
     session: Session, person: int, reason: str, now: float, *, by: int | None = None
 ) -> int:
-    """End a person's part and return their work to the queue; their answers stay, marked void.
+    """End a person's part, void their answers and return their tasks to the queue.
 
-    Their skips and flags no longer count either. What the decision was made on is kept as a
-    :class:`~mceval._tables.Finding`. Returns how many answers no longer count.
+    Their skips and flags are voided, too. The evidence is stored as a
+    :class:`~mceval._tables.Finding`. Returns the number of voided answers.
     """
     row = locked_person(session, person)
     if row.state == "careless":
@@ -349,7 +353,7 @@ def mark_careless(
 
 
 def _put_back(session: Session, person: int, reason: str, now: float) -> int:
-    """Return a person's work to the queue for a reason of ``Void``; how many answers that is."""
+    """Void a person's work, return their tasks to the queue, and count the voided answers."""
     slots = session.scalars(
         select(Slot)
         .where(Slot.person_id == person)
@@ -358,8 +362,7 @@ def _put_back(session: Session, person: int, reason: str, now: float) -> int:
     ).all()
     counting = select(Pass).where(Pass.person_id == person, pass_counts())
     passes = session.scalars(counting).all()
-    # Images are locked in one order before any domain is, so that two of these calls cannot
-    # wait for each other.
+    # Images are locked in one order, and before any domain, to avoid deadlocks.
     ids = sorted({slot.image_id for slot in slots} | {row.image_id for row in passes})
     session.scalars(
         select(Image).where(Image.id.in_(ids)).order_by(Image.id).with_for_update(key_share=True)
@@ -380,23 +383,25 @@ def _put_back(session: Session, person: int, reason: str, now: float) -> int:
 
 @transaction
 def erase(session: Session, person: int, now: float) -> int:
-    """Let a person withdraw what they did: their answers do not count, their name and words go.
+    """Void a person's answers and erase their name and texts.
 
-    What stays says nothing about who they were: that somebody chose, when, and how long it took.
-    Backups and datasets from before keep what they have. Returns how many answers were withdrawn.
+    Choices and times stay, without a link to their identity. Earlier backups and datasets are not
+    changed. Returns the number of voided answers.
     """
     row = locked_person(session, person)
     withdrawn = _put_back(session, person, WITHDRAWN, now)
     _shut_out(session, row)
     row.name, row.state, row.reason = f"{WITHDRAWN} {person}", "left", WITHDRAWN
     row.consented = None
-    # Known again, if a platform's results are imported once more, but not by name.
+    # The hash identifies the worker if results are imported again.
     row.worker = row.worker and hash_token(row.worker)
     for answer in session.scalars(select(Answer).where(Answer.person_id == person)).all():
-        answer.submission = f"{WITHDRAWN} {answer.id}"  # a platform's names the worker
+        answer.submission = (
+            f"{WITHDRAWN} {answer.id}"  # an imported one can contain the worker's id
+        )
         answer.text = None if answer.text is None else ""
     passed = select(Pass.image_id).where(Pass.person_id == person)
-    # Why an image was discarded repeats what people said of it.
+    # The log of a discarded image repeats the reasons of its flags and skips.
     discarded = (Event.kind == "discarded") & Event.image_id.in_(passed)
     session.execute(update(Event).where((Event.person_id == person) | discarded).values(detail=""))
     session.execute(update(Pass).where(Pass.person_id == person).values(reason=WITHDRAWN))
@@ -407,10 +412,10 @@ def erase(session: Session, person: int, now: float) -> int:
 
 @transaction
 def reinstate(session: Session, person: int, now: float, *, by: int | None = None) -> None:
-    """Let a person work again; what was returned to the queue stays there, they start afresh.
+    """Let a person work again; their earlier tasks stay in the queue.
 
-    They are judged by new answers alone: gold questions that they have not seen, or, once there are
-    none, those whose answers no longer count.
+    They are judged by new answers alone: on unseen gold questions or, if there are none left, on
+    those whose answers were voided.
     """
     row = locked_person(session, person)
     if row.state == "active":

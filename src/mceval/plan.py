@@ -1,12 +1,12 @@
-"""Estimate what a campaign needs (images, judgments, hours, money), by formula and simulation.
+"""Estimate the needs of a campaign (images, judgments, hours, money), by formula and simulation.
 
-On an image a person picks the right caption with probability a, on a share h of images they toss a
-coin. n people agree with probability
+A person chooses the right caption with probability a, and at random on a share h of the images. n
+people agree with probability
 
     p = (1 − h) (aⁿ + (1 − a)ⁿ) + h 2¹⁻ⁿ
 
-and an image is discarded with 1 − p. Until T images are kept, T / p are shown on average, each of
-them n times. The simulation draws people who differ in accuracy and speed, and gives quantiles.
+and an image is discarded with probability 1 − p. To keep T images, T / p are shown on average, each
+n times. The simulation draws people who differ in accuracy and speed, and gives quantiles.
 """
 
 from __future__ import annotations
@@ -34,45 +34,47 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Target(Configurable):
-    """The benchmark that is wanted, and the people. The defaults are the paper's campaign.
+    """The target of a campaign: the benchmark and the people. The defaults are the paper's.
 
     The paper gives 6,000 images, 81 people, 23 USD per hour and, from its user study, people's
-    accuracy. It does not say how long a task takes: these seconds were chosen so that the bill
-    comes near its 6,500 USD.
+    accuracy. It does not give the time per task: these seconds were chosen so that the cost is
+    close to its 6,500 USD.
     """
 
-    domains: int = option(6, "how many domains", SIZE)
+    domains: int = option(6, "number of domains", SIZE)
     images: int = option(1000, "images per domain", SIZE)
-    workers: int = option(81, "how many people take part", SIZE)
+    workers: int = option(81, "number of people who take part", SIZE)
     accuracy: float = option(
-        0.942, "how often they choose right", Numbers("from 0.5 to 1", lambda x: 0.5 <= x <= 1)
+        0.942,
+        "how often people choose the right caption",
+        Numbers("from 0.5 to 1", lambda x: 0.5 <= x <= 1),
     )
     spread: float = option(
         0.03,
-        "standard deviation of it between people",
+        "standard deviation of accuracy between people",
         Numbers("0 to 0.5", lambda x: 0 <= x <= 0.5),
     )
     hard: float = option(0.0, "share of images on which people can only guess", FRACTION)
     compare_seconds: float = option(30.0, "time of a comparison", POSITIVE)
     revise_seconds: float = option(50.0, "time of a revision", POSITIVE)
     look_seconds: float = option(
-        0.0, "time of a second look; 0: none, as in the paper", NON_NEGATIVE
+        0.0, "time of a second look; 0: no second looks, as in the paper", NON_NEGATIVE
     )
     pay_per_hour: float = option(23.0, "people's pay", POSITIVE)
     fee: float = option(0.0, "a platform's share, on top of the pay", NON_NEGATIVE)
     gold_rate: float = option(
         0.0,
-        "share of gold questions among comparisons; they are paid as well",
+        "share of gold questions among comparisons, which are also paid",
         Numbers("a number from 0 to 0.9", lambda x: 0 <= x <= 0.9),
     )
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a campaign needs."""
+    """The needs of a campaign."""
 
     shown: float
-    """Images that people must see."""
+    """Images shown to people."""
     comparisons: float
     revisions: float
     hours: float
@@ -89,21 +91,20 @@ class Plan:
     expected: Need
     simulated: tuple[Need, Need, Need]
     pool: int
-    """Images that a domain must have so that 95 % of campaigns fill its quota."""
+    """Images per domain with which 95 % of campaigns fill its quota."""
 
 
 def keep_probability(rules: Rules, accuracy: float, hard: float = 0.0) -> tuple[float, float]:
-    """Return the probability that an image is kept, and that it is kept with the wrong preference.
+    """Compute the probability that an image is kept, and that it is kept with the wrong preference.
 
     >>> share, wrong = keep_probability(Rules(), 0.9)
     >>> round(share, 6) == round(0.9**3 + 0.1**3, 6), round(wrong, 6)
     (True, 0.001)
     """
     n = rules.people
-    least = n if rules.consensus == "all" else n // 2 + 1
 
     def tail(p: float) -> float:
-        return sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(least, n + 1))
+        return sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(rules.needed, n + 1))
 
     coin = tail(0.5)
     right = (1 - hard) * tail(accuracy) + hard * coin
@@ -112,17 +113,17 @@ def keep_probability(rules: Rules, accuracy: float, hard: float = 0.0) -> tuple[
 
 
 def make_plan(target: Target, rules: Rules, *, rounds: int = 100, seed: int = 0) -> Plan:
-    """Return what a target needs, from so many simulated campaigns (``rounds``)."""
+    """Plan a target by formula and by ``rounds`` simulated campaigns."""
     if rounds < 1:
         raise InputError(f"rounds={rounds} must be 1 or more")
     if target.workers <= rules.people:
         raise InputError(
-            f"{target.workers} people are too few: {rules.people} compare an image and another "
-            "one revises it"
+            f"{target.workers} people are too few: {rules.people} compare an image, another one "
+            "revises"
         )
     share, wrong = keep_probability(rules, target.accuracy, target.hard)
     if share < 1e-3:
-        raise InputError(f"{rules.people} people would agree on {share:.2g} of the images only")
+        raise InputError(f"{rules.people} people would agree on only {share:.2g} of the images")
     total = target.domains * target.images
     shown = total / share
     expected = _need(target, rules, shown, 1.0, 1.0, 1 - share, wrong / share)
@@ -148,7 +149,7 @@ def _need(
     discarded: float,
     wrong: float,
 ) -> Need:
-    """Return the needs for ``shown`` images; the paces scale the seconds."""
+    """Compute the needs for ``shown`` images; the paces scale the seconds."""
     comparisons = rules.people * shown / (1 - target.gold_rate)
     kept_images = target.domains * target.images
     revisions = shown if rules.revise == "always" else kept_images
@@ -159,9 +160,9 @@ def _need(
 
 
 def _simulate(target: Target, rules: Rules, rng: np.random.Generator) -> tuple[Need, list[int]]:
-    """Simulate one campaign; also return how many images each domain showed."""
+    """Simulate one campaign; its needs and the images shown per domain."""
     accuracy = _accuracies(target, rng)
-    pace = rng.lognormal(-0.5 * 0.4**2, 0.4, target.workers)  # mean 1; people differ by half
+    pace = rng.lognormal(-0.5 * 0.4**2, 0.4, target.workers)  # mean 1; standard deviation about 0.4
     share, _ = keep_probability(rules, target.accuracy, target.hard)
     shown, wrong, judged = [], 0, np.zeros(target.workers)
     for _ in range(target.domains):
@@ -172,11 +173,9 @@ def _simulate(target: Target, rules: Rules, rng: np.random.Generator) -> tuple[N
             who = who[:, : rules.people]
             odds = np.where(rng.random((block, 1)) < target.hard, 0.5, accuracy[who])
             right = (rng.random((block, rules.people)) < odds).sum(axis=1)
-            least = rules.people if rules.consensus == "all" else rules.people // 2 + 1
-            good, bad = right >= least, rules.people - right >= least
+            good, bad = right >= rules.needed, rules.people - right >= rules.needed
             count = np.cumsum(good | bad)
-            end = int(np.searchsorted(count, target.images - got)) + 1
-            end = min(end, block)
+            end = min(int(np.searchsorted(count, target.images - got)) + 1, block)
             wrong += int(bad[:end].sum())
             got += int(count[end - 1])
             seen += end

@@ -1,4 +1,4 @@
-"""How far people agree: Fleiss' κ and Krippendorff's α."""
+"""Agreement between people: Fleiss' κ and Krippendorff's α."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from discode.errors import InputError
 
 
 def fleiss_kappa(counts: ArrayLike) -> float:
-    """Return Fleiss' κ of how often each item (row) was put in each category (column).
+    """Fleiss' κ of the number of times each item (row) was put in each category (column).
 
     κ = (P̄ − P_e) / (1 − P_e) with P̄ the mean share of pairs of people who agree on an item and
-    P_e = Σ_k p_k², what chance would give. Every item must have the same number of people, two or
-    more. NaN where there is no item, or only one category was ever chosen.
+    P_e = Σ_k p_k², the agreement by chance. Every item must have the same number of people, two or
+    more. NaN without items, or if only one category was ever chosen.
 
     >>> round(fleiss_kappa([[3, 0], [2, 1], [0, 3], [1, 2]]), 4)
     0.3333
@@ -26,17 +26,17 @@ def fleiss_kappa(counts: ArrayLike) -> float:
     people = table.sum(axis=1)
     n = people[0]
     if (people != n).any() or n < 2:
-        raise InputError("Fleiss' kappa needs the same number of people, two or more, on each item")
+        raise InputError("Fleiss' kappa needs the same number of people on each item, at least two")
     observed = ((table**2).sum(axis=1) - n).mean() / (n * (n - 1))
     expected = ((table.sum(axis=0) / table.sum()) ** 2).sum()
     return math.nan if expected == 1 else float((observed - expected) / (1 - expected))
 
 
 def krippendorff_alpha(counts: ArrayLike) -> float:
-    """Return Krippendorff's α for names (nominal) from the same table as :func:`fleiss_kappa`.
+    """Krippendorff's α for nominal data, from the same table as :func:`fleiss_kappa`.
 
-    α = 1 − D_o / D_e: the disagreement that was observed over the one by chance. Items may have
-    different numbers of people; those with fewer than two say nothing and are left out.
+    α = 1 − D_o / D_e: the observed disagreement over that by chance. Items may have different
+    numbers of people; those with fewer than two are ignored.
 
     >>> round(krippendorff_alpha([[3, 0], [2, 1], [0, 3], [1, 2]]), 4)
     0.3889
@@ -55,5 +55,5 @@ def krippendorff_alpha(counts: ArrayLike) -> float:
 def _table(counts: ArrayLike) -> NDArray[np.float64]:
     table = np.asarray(counts, float)
     if table.ndim != 2 or (table < 0).any():
-        raise InputError("counts must be a table, items down and categories across")
+        raise InputError("counts must be a table of non-negative numbers, items by categories")
     return table

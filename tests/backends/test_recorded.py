@@ -56,7 +56,7 @@ def test_several_models_need_a_name(tmp_path: Path, image: Path) -> None:
     with pytest.raises(InputError, match="one, two"):
         Recorded(tmp_path / "r.db")
     assert discode.load(f"recorded:{tmp_path / 'r.db'}#two").backend.identity.model == "two"
-    with pytest.raises(InputError, match="name one of them"):
+    with pytest.raises(InputError, match="choose one"):
         Recorded(f"{tmp_path / 'r.db'}#three")
 
 
@@ -83,7 +83,7 @@ def test_a_file_may_have_the_mark_of_models_in_its_name(
     discode.load(FakeModel("one"), store=path).score(image, "a")
     for spec in (f"recorded:{path}", str(path), f"{path}#one"):
         assert np.isfinite(float(discode.load(spec).score(image, "a"))), spec
-    with pytest.raises(InputError, match="name one of them"):
+    with pytest.raises(InputError, match="choose one"):
         Recorded(f"{path}#two")
 
 

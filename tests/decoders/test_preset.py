@@ -114,7 +114,7 @@ def test_names_from_strangers_open_no_file(tmp_path: Path) -> None:
 def test_options_are_not_changed_beside_a_preset(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     write(path, Preset("discode", "ten"))
-    with pytest.raises(InputError, match="not with the preset file"):
+    with pytest.raises(InputError, match="takes no options"):
         get_decoder(str(path), sigma2=1.0)
 
 

@@ -189,9 +189,9 @@ def texts(page: httpx.Response) -> list[str]:
 def kind(page: httpx.Response) -> str:
     """What a page is."""
     for name, words in {
-        "compare": "Which caption is better, all in all", "revise": "Improve this caption",
+        "compare": "Which caption is better overall", "revise": "Improve this caption",
         "look": "Is this caption right?",
-        "pause": "Time for a break", "wait": "Come back later", "done": "There is nothing left",
+        "pause": "Time for a break", "wait": "Come back later", "done": "There are no tasks left",
         "guide": "Before you begin", "admin": "<h1>Overview", "ended": "has ended",
     }.items():  # fmt: skip
         if words in page.text:

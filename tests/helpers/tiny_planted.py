@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
-BEGINNINGS = ("number", "rating", "space", "prose", "digit", "letters")
-"""What planted models say: "0.8" and anything more; "0.8", " 0.8", " the 0.8", " 8" or " B"."""
-
 
 def plant(
     embedding: Any, head: Any, vocabulary: Mapping[str, int], end: int, eos: int, begins: str
 ) -> None:
-    """Let the token ``end``, the last of a prompt, call for an answer that begins in this way."""
+    """Let the token ``end``, the last of a prompt, call for an answer that begins in this way.
+
+    number: "0.8" and anything more; rating: "0.8"; space: " 0.8"; prose: " the 0.8"; digit: " 8";
+    letters: " B".
+    """
     space = "Ġ" if "Ġ" in vocabulary else "▁"
     digits = [vocabulary[digit] for digit in "0123456789"]
     blank, point = [vocabulary[space]], [vocabulary["."]]

@@ -132,7 +132,7 @@ def test_a_model_is_asked_and_goes_on(campaign: Database) -> None:
     assert first.asked == 4, "three of each quota of two, less those that are there"
     assert added.new == 2
     assert sorted((added.failed or {}).values()) == [
-        "busy", "the model's caption must be a text with something in it",
+        "busy", "the model's caption must not be empty",
     ]  # fmt: skip
     second = Writer()
     write_captions(campaign, "m", second, now=lambda: 0.0, spare=0.5)

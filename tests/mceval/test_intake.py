@@ -193,7 +193,7 @@ def test_gold_on_images_that_are_met_twice(sqlite: Database, tmp_path: Path) -> 
         "a/000.png", "own/red.png",
     }  # fmt: skip
     path.write_text("image,right,wrong\n" + "\n".join([rows[2], rows[2]]))
-    with pytest.raises(InputError, match=r"line 3: the same question as .*line 2"):
+    with pytest.raises(InputError, match=r"line 3: .*line 2"):
         add_gold(sqlite, path, 0.0)
 
 
@@ -214,7 +214,7 @@ def test_odd_files_in_a_list(sqlite: Database, tmp_path: Path) -> None:
         "list": {"duplicate": 2, "unreadable": 3},
     }
     reasons = {row.source: row.reason for row in images(sqlite) if row.state == "unreadable"}
-    assert reasons.pop("folder/caf\\udce9.png") == "its name is not UTF-8 text; rename the file"
+    assert "UTF-8" in reasons.pop("folder/caf\\udce9.png")
     assert "not a regular file" in reasons["pipe.png"]
     assert "not a regular file" in reasons["/dev/zero"]
 

@@ -68,7 +68,7 @@ def test_invitations_expire_and_are_reissued(db: Database) -> None:
     with db.read() as session:
         assert session.get_one(Person, one.person).state == "active"
     for days in (0, -1, float("nan"), 5000):
-        with pytest.raises(InputError, match="days="):
+        with pytest.raises(InputError, match="days"):
             invite(db, ["x"], "comparer", 0.0, days=days)
     with pytest.raises(NotAllowedError):
         reissue(db, 99, 0.0)
@@ -182,7 +182,7 @@ def test_whoever_withdraws_is_erased(sqlite: Database, tmp_path: Path) -> None:
     export_dataset(sqlite, tmp_path / "dataset", ExportOptions(images="hashes"))
     facts = json.loads((tmp_path / "dataset" / "facts.json").read_text())
     assert (facts["void"], facts["withdrawn"]) == (3, 3)
-    assert "3 of these were withdrawn" in (tmp_path / "dataset" / "README.md").read_text()
+    assert "3 of them were withdrawn" in (tmp_path / "dataset" / "README.md").read_text()
     sqlite.close()
     written = b"".join(path.read_bytes() for path in tmp_path.glob("campaign.db*"))
     for words in (b"Lovelace", b"Ada wrote", b"Marylebone", b"my cousin"):

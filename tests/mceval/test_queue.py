@@ -152,7 +152,7 @@ def test_an_image_that_did_not_load_comes_back(db: Database) -> None:
         assert next_task(db, person, now + 10) is None, "not at once"
         with db.read() as session:
             assert open_to(session, session.get_one(Person, person), now + 10) == 0
-            assert "look again" in why_wait(session, session.get_one(Person, person))
+            assert "check again" in why_wait(session, session.get_one(Person, person))
             told = [stall.what for stall in find_stalls(session, now) if "load" in stall.what]
             assert bool(told) == (person == two), "one person's connection is no news"
             assert passes_of(session, person, "flag") == 0

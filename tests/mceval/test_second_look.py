@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from discode.errors import NotAllowedError
+from mceval import _guide as guide
 from mceval._checks import Checks
 from mceval._report import SecondLooks, person_rows, second_looks, side_rows, task_timings
 from mceval._stalls import find_stalls
@@ -99,7 +100,7 @@ def test_a_rejected_revision_is_made_anew_by_another(db: Database, tmp_path: Pat
     assert facts["rules"]["second_look"] is True
     card = (tmp_path / "out" / "README.md").read_text()
     assert "1 were accepted and 1 rejected" in card
-    assert "Accept it if you would have liked to read it" in card
+    assert guide.LOOKING in card
 
 
 def test_what_is_taken_back_is_looked_at_anew(db: Database) -> None:

@@ -107,7 +107,7 @@ def test_clair(server: Server) -> None:
     np.testing.assert_array_equal(scores.value, [0.85, 0.075, nan, nan, nan, nan, nan, 0.85, nan])
     assert 'no JSON with a number "score"' in scores.errors[2]
     assert "101 is not from 0 to 100" in scores.errors[3]
-    assert "not OpenAI's chat completion" in scores.errors[4]
+    assert "not an OpenAI chat completion" in scores.errors[4]
     assert scores.errors[6].endswith("answered 400: too long")
     assert "no references" in scores.errors[8]
     assert len(server.asked) == 7  # the second dog was not asked for

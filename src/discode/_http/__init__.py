@@ -1,1 +1,1 @@
-"""What both web applications share: checks of the host, headers, static files, the server."""
+"""Shared parts of both web applications: host checks, headers, static files, the server."""

@@ -3,7 +3,7 @@
 "use strict";
 const plainText = (part) => part;
 
-function effectText(effect) { // what rounds to zero is +0.00, from below too
+function effectText(effect) { // values that round to zero are +0.00, even negative ones
   if (effect === null) return "none";
   const size = Math.abs(effect).toFixed(2);
   return (effect < 0 && Number(size) > 0 ? "−" : "+") + size;
@@ -28,7 +28,7 @@ function markedCaption(caption, spans, text = plainText) {
 
 function effectsList(caption, spans, text = plainText) {
   const found = spanTexts(caption, spans);
-  return make("ul", { class: "effects", "aria-label": "What each word adds to the score" }, ...spans.map(({ effect, marked, error }, i) =>
+  return make("ul", { class: "effects", "aria-label": "Effect of each word on the score" }, ...spans.map(({ effect, marked, error }, i) =>
     make("li", {}, make(marked ? "mark" : "span", { class: marked ? "wrong" : "word" }, ...(marked ? ["[", make("u", {}, text(found[i])), "]"] : [text(found[i])])),
          " ", make("b", { text: error || effectText(effect) }))));
 }

@@ -1,4 +1,4 @@
-"""The middleware before every route: refuses foreign hosts and pages, adds security headers."""
+"""Middleware that refuses foreign hosts and pages and adds security headers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from discode.errors import HttpError
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 SECURITY_HEADERS = {
-    # Nothing but our own files, images that a person chose, and our own API.
+    # Only our own files, images that a person chose, and our own API.
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
@@ -27,27 +27,27 @@ SECURITY_HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""Sent with every answer."""
+"""Sent with every response."""
 
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
-"""How an application answers a request that failed."""
+"""Makes an application's response to a failed request."""
 
 _log = logging.getLogger("discode.web")
 _access = logging.getLogger("discode.access")
 
 
 class Guard:
-    """Refuses foreign hosts and pages, and adds the headers to every answer, errors included.
+    """Refuses foreign hosts and pages, and adds headers to every response, including errors.
 
-    A line per request goes to the logger ``discode.access``, at level INFO.
+    Each request is logged to ``discode.access``, at level INFO.
 
     Args:
         app: The application behind it.
-        hosts: The names that the server answers to, or None for any.
-        headers: Added to answers that do not set them.
-        on_error: Makes the answer where the application raised.
-        origin: The origin of our own pages where a proxy stands before us ("https://NAME"): it may
-            give us another name than the one that browsers use.
+        hosts: The host names that the server accepts, or None for any.
+        headers: Added to responses that do not set them.
+        on_error: Makes the response if the application raised.
+        origin: The public origin of our pages ("https://NAME") behind a proxy, which may change the
+            host name of requests.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Guard:
                 status = message["status"]
                 present = {name for name, _ in message["headers"]}
                 message["headers"] += [item for item in self.headers if item[0] not in present]
-                if message["status"] >= 400:  # the rest of a refused body is not read
+                if message["status"] >= 400:  # the rest of a refused request is not read
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
@@ -87,15 +87,15 @@ class Guard:
         try:
             origin = request.headers.get("origin")
             if origin is not None and origin == self.origin:
-                origin = None  # one of our pages, as browsers name it
+                origin = None  # our own page, by its public origin
             check_host(request.headers.get("host"), origin, self.hosts)
             await self.app(scope, receive, send_with_headers)
         except Exception as error:
-            if started:  # half an answer cannot be taken back
+            if started:  # a partly sent response cannot be replaced
                 raise
             if not isinstance(error, HttpError):
                 _log.exception("a request failed")
-                error = HttpError(500, "failed", "the server failed on this; its log says why")
+                error = HttpError(500, "failed", "the request failed on the server; see its log")
             await (await self.on_error(request, error))(scope, receive, send_with_headers)
         finally:
             client = (scope.get("client") or ("-",))[0]
@@ -105,9 +105,9 @@ class Guard:
 
 
 def allowed_hosts(host: str, names: Iterable[str]) -> tuple[str, ...] | None:
-    """Return the names that a server listening on ``host`` answers to, or None for any.
+    """Names that a server listening on ``host`` answers to, or None for any.
 
-    ``names`` are those it was given beside the loopback's. A server on loopback always has a list.
+    ``names`` are allowed in addition to the loopback names. On loopback there is always a list.
 
     >>> allowed_hosts("127.0.0.1", ["Judge.example"])
     ('localhost', '127.0.0.1', '::1', 'judge.example')
@@ -119,30 +119,29 @@ def allowed_hosts(host: str, names: Iterable[str]) -> tuple[str, ...] | None:
 
 
 def check_host(host: str | None, origin: str | None, allowed: tuple[str, ...] | None) -> None:
-    """Raise where a page of another site asks: by its origin, or by a name that points here.
+    """Refuse requests from pages of other sites: by their origin, or by their host name.
 
-    ``allowed`` are the names that this server answers to, or None for any. A server on loopback
-    answers to its own names only, so that no site can reach it by a name of its own
-    (DNS rebinding).
+    ``allowed`` are the host names of this server, or None for any. A server on loopback accepts
+    only its own names, which prevents DNS rebinding.
 
     >>> check_host("127.0.0.1:8000", "http://127.0.0.1:8000", LOOPBACK)
     >>> check_host("evil.example", None, LOOPBACK)
     Traceback (most recent call last):
         ...
-    discode.errors.HttpError: this server does not answer to 'evil.example'; see --allow-host
+    discode.errors.HttpError: the host name 'evil.example' is not allowed; see --allow-host
     """
     name = _host_name(host or "")
     if (host and name is None) or (allowed is not None and name not in allowed):
         shown = (host or "")[:80] if name is None else name
         raise HttpError(
-            421, "wrong_host", f"this server does not answer to {shown!r}; see --allow-host"
+            421, "wrong_host", f"the host name {shown!r} is not allowed; see --allow-host"
         )
     if origin is not None and _netloc(origin) != (host or "").lower():
-        raise HttpError(403, "foreign_page", "pages of other sites may not ask this server")
+        raise HttpError(403, "foreign_page", "requests from pages of other sites are not allowed")
 
 
 def _host_name(host: str) -> str | None:
-    """Return the name in a Host header without its port; None where the header is malformed."""
+    """The name in a Host header without its port; None if the header is malformed."""
     match = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([\w.-]*))(?::\d{0,5})?", host.lower(), re.ASCII)
     return None if match is None else match[1] or match[2]
 
@@ -150,5 +149,5 @@ def _host_name(host: str) -> str | None:
 def _netloc(origin: str) -> str | None:
     try:
         return urlsplit(origin).netloc.lower()
-    except ValueError:  # half an IPv6 address
+    except ValueError:  # a malformed IPv6 address
         return None

@@ -17,13 +17,13 @@ from discode._http.guard import SECURITY_HEADERS
 from discode.errors import InputError
 
 HEAD_SECONDS = 15.0
-"""How long a connection may take to send a request's head."""
+"""Maximum time to send the head of a request."""
 
 
 class _Connection(H11Protocol):
     """Closes connections that send no complete request head within :data:`HEAD_SECONDS`.
 
-    What is not HTTP never reaches the application: its answer gets the security headers here.
+    Malformed requests never reach the application; their responses get the security headers here.
     """
 
     _timer: asyncio.TimerHandle | None = None
@@ -41,7 +41,7 @@ class _Connection(H11Protocol):
         self._cancel_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be read as a request."""
+        """Refuse a malformed request."""
         headers = SECURITY_HEADERS | {
             "content-type": "text/plain; charset=utf-8",
             "content-length": str(len(msg)),
@@ -57,7 +57,7 @@ class _Connection(H11Protocol):
 
     def _update_timer(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._cancel_timer()  # the head is here; the application limits the body's time
+            self._cancel_timer()  # the application limits the time of the body
         elif self._timer is None:
             self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
@@ -68,23 +68,23 @@ class _Connection(H11Protocol):
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket, or say in a line why there is none; port 0 takes a free one."""
+    """Open a listening socket; port 0 takes a free one."""
     if not 0 <= port <= 65535:
-        raise InputError(f"cannot listen on port {port}; give one from 0 to 65535")
+        raise InputError(f"port {port} is not allowed; give one from 0 to 65535")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         why = error.strerror or error
-        raise InputError(f"cannot listen on {host}:{port}: {why}; give another --port") from None
-    # Connections inherit it. An answer goes out as head and body: Nagle's algorithm would hold
-    # the body back until the client confirms the head, 40 ms later.
+        raise InputError(f"cannot listen on {host}:{port}: {why}; try another --port") from None
+    # Connections inherit it. Head and body of a response are sent separately; Nagle's algorithm
+    # would delay the body until the client confirms the head, by 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def url_of(listening: socket.socket) -> str:
-    """Return the URL of a listening socket.
+    """URL of a listening socket.
 
     >>> with open_socket("127.0.0.1", 0) as listening:
     ...     url_of(listening).rpartition(":")[0]
@@ -95,8 +95,8 @@ def url_of(listening: socket.socket) -> str:
 
 
 def make_server(app: ASGIApp, *, grace_seconds: float) -> uvicorn.Server:
-    """Return a server that, once ended, has ``grace_seconds`` to answer what it accepted."""
-    # It warns of every malformed form. The sender is told; strangers must not fill the log.
+    """Make a server that has ``grace_seconds`` to answer accepted requests when it stops."""
+    # It warns about every malformed form, which would let strangers fill the log.
     logging.getLogger("python_multipart").setLevel("ERROR")
     config = uvicorn.Config(
         app,
@@ -108,17 +108,17 @@ def make_server(app: ASGIApp, *, grace_seconds: float) -> uvicorn.Server:
         server_header=False,
         proxy_headers=False,
         backlog=2048,
-        h11_max_incomplete_event_size=32 << 10,  # of a request's head
+        h11_max_incomplete_event_size=32 << 10,  # head of a request
         timeout_graceful_shutdown=int(grace_seconds) + 1,
     )
     return uvicorn.Server(config)
 
 
 def serve_until_signal(app: ASGIApp, listening: socket.socket, *, grace_seconds: float) -> None:
-    """Serve until SIGINT or SIGTERM; then refuse new requests, answer those accepted, return."""
+    """Serve until SIGINT or SIGTERM; then refuse new requests and finish accepted ones."""
     server = make_server(app, grace_seconds=grace_seconds)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            # The server raises the signal again when it is done: by then it was obeyed.
+            # The server raises the signal again at its end, where it must have no effect.
             signal.signal(number, lambda number, frame: None)
     server.run(sockets=[listening])

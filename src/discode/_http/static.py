@@ -10,7 +10,7 @@ from pathlib import Path
 ICON = Path(__file__).parent / "icon.svg"
 """The icon of both applications."""
 SHARED = tuple(Path(__file__).parent / name for name in ("distribution.js", "explained.js"))
-"""Scripts of the service and of reports: bars of a distribution, captions with marked words."""
+"""Scripts of the service and of reports: distribution charts, captions with marked words."""
 _CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -30,9 +30,9 @@ class StaticFile:
 
 
 def read_static(folder: str, paths: Iterable[Path]) -> dict[str, StaticFile]:
-    """Return files by their URL path, ``folder/NAME``; types that we do not serve are left out.
+    """Read files by URL path, ``folder/NAME``; types that are not served are left out.
 
-    Requests are answered from this table alone, so no path can lead to another file.
+    Only files of this table are served, so no path can lead to another file.
 
     >>> list(read_static("/static", [ICON, Path("secret.txt")]))
     ['/static/icon.svg']

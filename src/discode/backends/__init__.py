@@ -1,4 +1,4 @@
-"""Who is asked: backends by name, and the options that each of them takes."""
+"""Backends by name, and the options of each."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["KINDS", "Backend", "Blocks", "Kind", "kind_of", "open_backend", "rea
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model: what it is called, the class that opens it, and what stands in its name.
+    """A kind of model, and the class that opens it.
 
     Attributes:
-        about: What messages call it.
-        module: Where its class is; imported when a model of this kind is opened.
-        name: The class. It is called with what stands after the colon, and with the options.
-            Its options are the dataclass ``{name}Options`` of the same module, or its own fields.
-        needs: What must stand after the colon; empty where nothing need.
-        required: Options that must be given.
-        fixed: Options that may not be given.
-        version: Of the plug-in that it comes from; becomes part of the model's revision.
+        about: Its name in messages.
+        module: The module of its class, imported when a model of this kind is opened.
+        name: The class, called with the text after the colon and the options. Its options are
+            the fields of the dataclass ``{name}Options`` in the same module, or its own fields.
+        needs: Text required after the colon; empty if optional.
+        required: Required options.
+        fixed: Options that cannot be set.
+        version: Version of the plug-in that defines it, added to the model's revision.
     """
 
     about: str
@@ -42,7 +42,7 @@ class Kind:
     version: str = ""
 
     def options(self) -> tuple[Option, ...]:
-        """Return the options that this kind takes.
+        """List the options of this kind.
 
         >>> KINDS["embedded"].options()[0].allowed_text
         'a whole number from 1, none'
@@ -53,7 +53,7 @@ class Kind:
         return tuple(row for row in rows if row.name not in self.fixed)
 
     def open(self, spec: str, options: Mapping[str, Any]) -> Backend:
-        """Open a model of this kind; ``options`` may hold strings, as a command line does."""
+        """Open a model of this kind; options may be strings, as on a command line."""
         values = self.check(options)
         if self.needs and not spec:
             raise InputError(f"{self.about} needs {self.needs} after the colon")
@@ -69,23 +69,23 @@ class Kind:
         return backend
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options in their types, without those that are None."""
+        """Convert options to their types, and drop those that are None."""
         values = {name: value for name, value in options.items() if value is not None}
         return read_options(self.options(), values, self.about) if values else {}
 
 
 _SERVED = "discode.backends._served.backend"
 _KINDS = {
-    "embedded": Kind(  # the model that ships with the package; embedded:FILE.onnx, another
+    "embedded": Kind(  # the model that ships with the package, or embedded:FILE.onnx
         "the embedded model", "discode.backends._embedded.backend", "Embedded"
     ),
-    "endpoint": Kind(  # endpoint:NAME, a model that the server at base_url has
+    "endpoint": Kind(  # endpoint:NAME, a model on the server at base_url
         "a served model", _SERVED, "Served",
-        "the model's name, as the server calls it", required=frozenset({"base_url"}),
+        "the server's name for the model", required=frozenset({"base_url"}),
     ),
-    "hf": Kind(  # hf:ORG/NAME or hf:FOLDER, a local vision-language model; "hf:" may be left out
+    "hf": Kind(  # hf:ORG/NAME or hf:FOLDER, a local vision-language model; "hf:" is optional
         "a local model", "discode.backends._local.backend", "Local",
-        "a hub's ORG/NAME or a model's folder",
+        "a hub name (ORG/NAME) or a model folder",
     ),
     "openai": Kind(  # openai:NAME, one of OpenAI's models
         "openai: (other servers are endpoint:NAME)", _SERVED, "Served",
@@ -98,27 +98,27 @@ _KINDS = {
 
 
 def _adopt(name: str, plugin: object) -> Kind:
-    """Return the kind of a plug-in: one, or a class of backends, made of what follows its name."""
+    """Turn a plug-in, a :class:`Kind` or a backend class, into a kind."""
     if isinstance(plugin, Kind):
         return plugin
     if isinstance(plugin, type) and hasattr(plugin, "read") and "." not in plugin.__qualname__:
         version = plugin_version(plugin.__module__)
         return Kind(f"the model {name!r}", plugin.__module__, plugin.__qualname__, version=version)
-    raise InputError(f"{name} is not a backend; give a class of a module, based on discode.Backend")
+    raise InputError(f"{name} is not a backend; use a module-level subclass of discode.Backend")
 
 
 KINDS = Table("model", "discode.backends", _KINDS, _adopt)
-"""The kinds of models, by the word before the colon; ``discover`` adds those of plug-ins."""
+"""The kinds of models by the prefix before the colon; ``discover`` adds those of plug-ins."""
 
 _FILES = (".db", ".sqlite", ".jsonl", ".ndjson", ".parquet")
 _SPELLINGS = (
-    " (embedded:FILE.onnx, recorded:FILE, ORG/NAME of a hub, a model's folder, openai:NAME, or "
+    " (embedded:FILE.onnx, recorded:FILE, a hub's ORG/NAME, a model folder, openai:NAME, or "
     "endpoint:NAME with base_url)"
 )
 
 
 def kind_of(model: str) -> tuple[Kind, str]:
-    """Return the kind of model that a name means, and what stands after the colon.
+    """Split a model name into its kind and the text after the colon.
 
     >>> kind_of("llava-hf/llama3-llava-next-8b-hf")[0].about
     'a local model'
@@ -136,10 +136,10 @@ def kind_of(model: str) -> tuple[Kind, str]:
 def open_backend(
     model: str | os.PathLike[str] | Backend, options: Mapping[str, Any] | None = None
 ) -> Backend:
-    """Return the backend for ``scheme:rest``, a hub name, a folder, a file of readings.
+    """Open ``scheme:rest``, a hub name, a model folder or a file of readings.
 
-    ``options`` are those of the model's kind; None stands for one that was not given, and a
-    string is converted ("2", "true").
+    ``options`` are those of the model's kind; None means not set, and strings ("2", "true") are
+    converted.
 
     >>> open_backend("embedded", {"threads": "1"}).capabilities
     frozenset({'hidden'})
@@ -151,12 +151,12 @@ def open_backend(
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     if not isinstance(model, str):
-        # What inherits is not looked at: the identity of a served model asks its server.
+        # isinstance would read the attributes: the identity of a served model asks its server.
         if Backend not in type(model).__mro__ and not isinstance(model, Backend):
-            raise InputError(f"a model is a name or a Backend, not {type(model).__name__}")
+            raise InputError(f"model must be a name or a Backend, not {type(model).__name__}")
         for name, value in (options or {}).items():
             if value is not None:
-                raise InputError(f"{name}={value} is not for a Backend; give it where you make it")
+                raise InputError(f"set {name}={value} when you create the Backend, not here")
         return model
     kind, spec = kind_of(model)
     return kind.open(spec, options or {})

@@ -1,4 +1,4 @@
-"""What a backend is: something that reads pairs, block by block."""
+"""The backend protocol: a model that reads pairs, block by block."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from discode._scales import UNIT, Scale
 from discode.readings import Identity, Readings, ReadingsCollector
 
 Blocks = Iterator[tuple[Sequence[int], Readings]]
-"""Readings, each block with the numbers of its pairs; every pair is in one block."""
+"""Blocks of readings with the indices of their pairs; each pair is in exactly one block."""
 
 
 @runtime_checkable
 class Backend(Protocol):
     """A model, local or remote, or a recording of one.
 
-    Subclass it and set ``identity`` and :meth:`read`; an object that has all of these names
-    serves as well.
+    Subclass it and define ``identity`` and :meth:`read`; any object with all of these names also
+    works.
 
     Attributes:
         identity: Model, revision and dtype, for the store's key and the signature.
-        prompt: The prompt it is asked with unless the user names another.
-        scale: The scale it is asked for unless the user names another.
-        capabilities: What it gives beyond log-probabilities: "hidden" (hidden states).
-        takes_references: Whether it is shown the references of pairs that have some.
-        batch_size: How many pairs it is asked about at once.
-        stopped: Why it reads nothing more, e.g. at a cap on requests; empty while it does.
+        prompt: The default prompt.
+        scale: The default scale.
+        capabilities: Extras beyond log-probabilities: "hidden" (hidden states).
+        takes_references: Whether the prompt includes a pair's references.
+        batch_size: Pairs per call of :meth:`read`.
+        stopped: Why it stopped reading, e.g. a cap on requests; empty while it reads.
     """
 
     identity: Identity
@@ -42,17 +42,17 @@ class Backend(Protocol):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.identity.model!r})"
 
-    def check(self, prompt: Prompt, scale: Scale) -> None:  # most can do all
-        """Raise :class:`~discode.errors.InputError` unless it can be asked this way."""
+    def check(self, prompt: Prompt, scale: Scale) -> None:  # most support all of them
+        """Raise :class:`~discode.errors.InputError` if the prompt or scale is not supported."""
         return
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Blocks:
-        """Yield readings with the numbers of their pairs, as they are ready, each pair once.
+        """Yield readings with the indices of their pairs as they become ready, each pair once.
 
-        A pair that cannot be read is a NaN row with its reason in ``errors``. Where the model is
-        lost, :class:`~discode.errors.BackendError` fails all pairs that are not read yet.
+        A pair that cannot be read is a NaN row with its reason in ``errors``. If the model is
+        lost, raise :class:`~discode.errors.BackendError`: the remaining pairs fail.
         """
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class Backend(Protocol):
 def read_all(
     backend: Backend, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
 ) -> Readings:
-    """Return what a backend reads, in the order of the pairs; a judge does more, and keeps it."""
+    """Collect a backend's readings in the order of the pairs, without a store."""
     collector = ReadingsCollector(scale, len(pairs))
     for numbers, block in backend.read(pairs, prompt, scale, hidden=hidden):
         collector.add(block, numbers)

@@ -22,8 +22,8 @@ class Recorded(Backend):
     """A backend that answers from a store (``.db``) or an export of one (JSONL, Parquet).
 
     Args:
-        path: The file; followed by ``#MODEL``, ``#MODEL@REVISION`` or ``#MODEL@REVISION@DTYPE`` if
-            it holds readings of several models.
+        path: The file, with ``#MODEL``, ``#MODEL@REVISION`` or ``#MODEL@REVISION@DTYPE`` if it
+            holds readings of several models.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -44,22 +44,22 @@ class Recorded(Backend):
                 for identity in models
             )
             raise InputError(
-                f"{path} holds readings of {len(models)} models ({names or 'none'}); name one of "
-                "them: recorded:FILE#MODEL"
+                f"{path} holds readings of {len(models)} models ({names or 'none'}); "
+                "choose one: recorded:FILE#MODEL"
             )
         self.identity = chosen[0]
         asks = [ask for ask, count in self._store.run_keys() if ask.identity == chosen[0] and count]
         self.prompt = _prompt_of([ask.prompt for ask in asks])
         self.scale = asks[0].scale
         self.capabilities = frozenset({"hidden"} if self._store.has_hidden() else ())
-        # A model that ignores references was asked without them, and is replayed so.
+        # A model that ignores references was asked without them; the replay does the same.
         self.takes_references = self._store.has_references(self.identity)
         self._scales = sorted({ask.scale.name for ask in asks})
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Blocks:
-        """Look N pairs up; what was not recorded is a NaN row."""
+        """Look up N pairs; those that were not recorded become NaN rows."""
         groups: dict[str, list[tuple[int, PairKey]]] = {}
         for number, pair in enumerate(pairs):
             try:
@@ -82,7 +82,7 @@ class Recorded(Backend):
         if self._store.is_damaged(ask, item):
             return (
                 f"damaged: the reading of this pair in {self._store.path} does not match its "
-                "digest; ask the model again, or take a whole copy of the file"
+                "digest; ask the model again or restore an intact copy of the file"
             )
         if scale.name not in self._scales:
             return f"not recorded: the file has scale {', '.join(self._scales)}, not {scale.name}"
@@ -91,9 +91,9 @@ class Recorded(Backend):
 
 
 def split_recording(name: str) -> tuple[Path, str]:
-    """Return the file of a recording, and the model named after ``#``; "" if none is.
+    """Split a recording's name into its file and the model after ``#`` ("" if there is none).
 
-    Where several readings of the name are possible, the file is the longest one that exists.
+    If the name can be split in several ways, the longest file that exists is taken.
 
     >>> split_recording("no#such.db")[1], split_recording("readings.db")[1]
     ('such.db', '')
@@ -105,13 +105,13 @@ def split_recording(name: str) -> tuple[Path, str]:
 
 
 def _names(identity: Identity) -> list[str]:
-    """Return what a model may be called, shortest first."""
+    """List the names that identify a model, shortest first."""
     parts = identity.model, identity.revision, identity.dtype
     return ["@".join(parts[:count]) for count in (1, 2, 3)]
 
 
 def _prompt_of(templates: Sequence[str]) -> Prompt:
-    """Return the known prompt that was recorded, or one made of the recorded templates."""
+    """Find the built-in prompt that was recorded, or build one from the recorded templates."""
     for prompt in PROMPTS.values():
         if templates[0] in (prompt.free, prompt.with_references):
             return prompt

@@ -1,7 +1,7 @@
-"""Decoders: from readings to scores. Pure numpy; only the Adam solver needs torch.
+"""Decoders turn readings into scores. Pure numpy; only the Adam solver needs torch.
 
-``METHODS`` is the table of named presets; ``get_decoder("discode:tau=alpha,sigma2=0.05")``
-takes one and changes options, ``get_decoder("mine.json")`` reads a preset file.
+``METHODS`` is the table of named presets; ``get_decoder("discode:tau=alpha,sigma2=0.05")`` changes
+options of one, ``get_decoder("mine.json")`` reads a preset file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Method:
-    """A named preset: a decoder class and the options it starts from."""
+    """A named preset: a decoder class and its options."""
 
     about: str
     make: Callable[..., Decoder]
@@ -98,17 +98,17 @@ _METHODS = {
 }
 
 SIDE_BY_SIDE = ("raw", "smoothing", "discode")
-"""The methods that are shown of one reading where nobody chooses, the default last."""
+"""The methods that are shown side by side if none is chosen, the default last."""
 
 
 def _adopt(name: str, plugin: object) -> Method:
-    """Return the method of a plug-in: one, or a class of decoders whose fields are options."""
+    """Turn a plug-in, a :class:`Method` or a decoder dataclass, into a method."""
     if isinstance(plugin, Method):
         return plugin
     configurable = isinstance(plugin, type) and issubclass(plugin, Configurable)
     if configurable and hasattr(plugin, "decode") and not isabstract(plugin):
         return Method((plugin.__doc__ or "").partition("\n")[0], plugin, {})  # type: ignore[arg-type]
-    raise InputError(f"{name} is not a decoder; give a dataclass based on DistributionDecoder")
+    raise InputError(f"{name} is not a decoder; use a dataclass based on DistributionDecoder")
 
 
 METHODS = Table("method", "discode.decoders", _METHODS, _adopt)
@@ -116,11 +116,11 @@ METHODS = Table("method", "discode.decoders", _METHODS, _adopt)
 
 
 def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
-    """Return a decoder by name, with options changed by keyword or after a colon; or from a file.
+    """Make a decoder from a name, with options as keywords or after a colon; or from a file.
 
-    A name that ends in ``.json`` is a preset file as ``discode choose`` writes it, and its
-    options stay as they were chosen; ``module:Class`` is a decoder of your own. Where a name comes
-    from strangers use :func:`named_decoder`, which opens no files and imports nothing.
+    A name that ends in ``.json`` is a preset file from ``discode choose``, with fixed options;
+    ``module:Class`` is a decoder of your own. For names from untrusted sources use
+    :func:`named_decoder`, which opens no files and imports nothing.
 
     >>> get_decoder("discode:tau=alpha", sigma2=0.05).options()["sigma2"]
     0.05
@@ -131,21 +131,21 @@ def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
     """
     if not isinstance(spec, str):
         if not isinstance(spec, Decoder):
-            raise InputError(f"a method is a name or a Decoder, not {spec!r}")
+            raise InputError(f"method must be a name or a Decoder, not {spec!r}")
         if options:
-            raise InputError("options go with a method's name, not with a decoder already built")
+            raise InputError("a Decoder takes no options; set them when you create it")
         return spec
     if spec.partition(":")[0] in METHODS:
         return named_decoder(spec, **options)
     if is_preset(spec):
         if options:
-            raise InputError(f"options go with a method's name, not with the preset file {spec}")
+            raise InputError(f"preset {spec} takes no options; its own are in the file")
         return read_preset(Path(spec), named_decoder)
     return _make(*METHODS.find(spec, imports=True), options)
 
 
 def named_decoder(spec: str, **options: Any) -> Decoder:
-    """Return a decoder by name, as :func:`get_decoder`, without opening files or modules.
+    """Make a decoder from a name, as :func:`get_decoder`, without opening files or modules.
 
     >>> named_decoder("smoothing:stem=joint").options()
     {'stem': 'joint'}
@@ -162,14 +162,14 @@ def _make(
     for option in options:
         if options[option] is not None and option not in decoder.options():
             raise InputError(
-                f"option {option!r} has no effect on {name!r} as it is set here; leave it out "
-                f"(what counts: {', '.join(sorted(decoder.options()))})"
+                f"option {option!r} has no effect on {name!r} with these settings; remove it "
+                f"(in effect: {', '.join(sorted(decoder.options()))})"
             )
     return decoder
 
 
 def without_prior(decoder: Decoder) -> Smoothing:
-    """Return the decoder of the token probabilities as they are: smoothing, on the same answers.
+    """Make the decoder without a prior: smoothing, over the same answers.
 
     >>> without_prior(get_decoder("discode:stem=joint")).options()
     {'stem': 'joint'}

@@ -1,8 +1,8 @@
-"""What every decoder shares: the alternatives it chooses from, the block loop, the result.
+"""The base of all decoders: the alternatives, the block loop, the result.
 
 Inside a block, arrays are (K, n): one contiguous vector per answer. Sums over the answers are
-written as loops over K, so every row is added up in the same order whatever n is, and a batch
-equals its rows one by one bit for bit.
+loops over K, so that each row is summed in the same order for any n, and a batch equals its rows
+one by one to the bit.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from discode.readings import Readings
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Solve = Callable[[Indices, Floats, Indices], Floats]
-"""``solve(rows, logp, raw)`` gets the numbers of n rows, their log-probabilities (K, n) shifted so
+"""``solve(rows, logp, raw)`` takes the indices of n rows, their log-probabilities (K, n) shifted so
 that each row's largest is 0, and the index of the raw answer (n,); it returns log p (K, n), up to a
-constant per row. Logarithms keep what probabilities round away."""
+constant per row. Logarithms keep differences that probabilities round away."""
 
 RENAMED = {"reading": "stem"}
-"""Names of options in older files and what they are called now."""
+"""Names of options in older files, and their current names."""
 BLOCK = 4096
-"""Rows per block: small enough for the cache, large enough to hide Python."""
+"""Rows per block: small enough for the cache, large enough to hide Python's overhead."""
 NEAR = 1e-6
-"""How far, in answers, a score may be from the exact expectation so that floats keep its order."""
+"""The largest shift of a score, in answers, from the exact expectation to keep the exact order."""
 MARGIN = 0.05
-"""By how much a log-probability may be off: 16-bit logits, another batch, another engine."""
+"""The assumed error of a log-probability: 16-bit logits, another batch, another engine."""
 JUMP = 0.1
-"""A score that such an error moves by more than this share of the scale is marked bimodal."""
+"""A score is marked bimodal if such an error moves it by more than this share of the scale."""
 
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """What a decoder made of N readings: N scores and N distributions over K answers.
+    """A decoder's result for N readings: N scores and N distributions over K answers.
 
-    ``degenerate`` (N,) marks rows whose score depends on the raw answer alone although the decoder
-    was asked for more: they tie with every other such row of the same answer. ``raw`` and
-    ``smoothing`` (N,) are what those two methods make of the same readings, to compare with.
-    ``other`` (N,) is the score that a change of the log-probabilities by ``MARGIN`` could make of
-    this one, where that is more than ``JUMP`` of the scale away, and NaN elsewhere. ``plain``
-    (N, K) is the distribution without a prior. A decoder may leave the last three out.
+    ``degenerate`` (N,) marks rows whose score depends only on the raw answer, although the decoder
+    uses more: they tie with all other such rows of the same answer. ``raw`` and ``smoothing`` (N,)
+    are the scores of those two methods, for comparison. ``other`` (N,) is the score that a change
+    of the log-probabilities by ``MARGIN`` could lead to, if it is more than ``JUMP`` of the scale
+    away, otherwise NaN. ``plain`` (N, K) is the distribution without a prior. The last three are
+    optional.
     """
 
     answers: tuple[str, ...]
@@ -72,25 +72,25 @@ class Decoder(Protocol):
 
     @property
     def requires(self) -> frozenset[str]:
-        """What readings must carry, e.g. ``{"hidden"}``."""
+        """What readings must include, e.g. ``{"hidden"}``."""
 
     def options(self) -> Mapping[str, object]:
-        """Return every option that shapes the result, for the signature."""
+        """List every option that affects the result, for the signature."""
 
     def decode(self, readings: Readings) -> Decoded:
         """Decode N readings."""
 
 
 def is_own(decoder: Decoder) -> bool:
-    """Return whether a decoder is the package's own; what a plug-in's returns is checked."""
+    """Whether a decoder belongs to the package; the results of plug-ins are checked."""
     return type(decoder).__module__.startswith("discode.")
 
 
 def decode_checked(decoder: Decoder, readings: Readings) -> tuple[Decoded, dict[int, str]]:
-    """Decode N readings, and return the reasons why a plug-in's decoder scored some as infinite.
+    """Decode N readings; also returns errors for rows that a plug-in's decoder scored as infinite.
 
-    Their scores are NaN. A plug-in whose arrays have other shapes, or whose scores are outside the
-    scale, raises :class:`~discode.errors.InputError`.
+    Their scores are NaN. If a plug-in's arrays have wrong shapes, or its scores are outside the
+    scale, :class:`~discode.errors.InputError` is raised.
     """
     if is_own(decoder):
         return decoder.decode(readings), {}
@@ -113,7 +113,7 @@ def decode_checked(decoder: Decoder, readings: Readings) -> tuple[Decoded, dict[
         array = np.asarray(array)
         if array.shape != shape or array.dtype.kind not in "fiub":
             raise InputError(
-                f"{whose} returned {name} as {array.dtype} {array.shape}; return numbers {shape}"
+                f"{whose} returned {name} as {array.dtype} {array.shape}; expected numbers {shape}"
             )
         columns[name] = array.astype(np.bool_ if name == "degenerate" else np.float64)
     infinite = np.flatnonzero(np.isinf(columns["score"]))
@@ -127,8 +127,8 @@ def decode_checked(decoder: Decoder, readings: Readings) -> tuple[Decoded, dict[
     outside = (score < scale.minimum - slack) | (score > highest + slack)  # never of NaN
     if outside.any():
         raise InputError(
-            f"{whose} returned the score {score[outside][0]:g}; scale {scale.name!r} goes from "
-            f"{scale.minimum:g} to {highest:g}"
+            f"{whose} returned the score {score[outside][0]:g}, outside scale {scale.name!r} "
+            f"({scale.minimum:g} to {highest:g})"
         )
     reason = f"{whose} returned an infinite score"
     return replace(decoded, **columns), dict.fromkeys(infinite.tolist(), reason)
@@ -154,10 +154,9 @@ def alternatives(
 ) -> Alternatives:
     """Lay out readings for decoding.
 
-    The likelier stem is taken, or the given one, and the answers after it are the alternatives;
-    what the score after "1." is makes the difference between ``printed``, ``graded`` and
-    ``greedy``. ``joint`` uses both stems of the unit scale and has eleven values:
-    P(0.d) = P("0.") · P(d | "0.") and P(1.0) = P("1.").
+    The alternatives are the answers after the likelier stem, or after the given one; ``printed``,
+    ``graded`` and ``greedy`` differ only in the score after "1.". ``joint`` uses both stems of the
+    unit scale and has eleven values: P(0.d) = P("0.") · P(d | "0.") and P(1.0) = P("1.").
     """
     scale = readings.scale
     values = np.asarray(scale.values)
@@ -165,7 +164,7 @@ def alternatives(
     if after == "joint":
         if len(scale.stems) == 1:
             raise InputError(
-                f"stem='joint' needs the two stems of scale 'unit', not scale {scale.name!r}"
+                f"stem='joint' requires the two stems of scale 'unit', not scale {scale.name!r}"
             )
         below = readings.stem_logp[:, :1] + readings.answer_logp[:, 0]
         return Alternatives(
@@ -180,19 +179,19 @@ def alternatives(
         return Alternatives(scale, readings.answer_logp[:, 0], values, scale.answers, only)
     stem = greedy_stem(readings) if stem is None else stem
     logp = readings.answer_logp[np.arange(n), stem]
-    # After the last stem only the lowest answer is on the scale (1.0): it need not be read.
+    # After the last stem only the lowest answer is on the scale (1.0), so it may not be read.
     unread = (stem == len(scale.stems) - 1) & np.isnan(logp).all(axis=1)
     logp[unread] = np.where(values == values.min(), 0.0, -np.inf)
     return Alternatives(scale, logp, values, scale.answers, stem)
 
 
 def greedy_stem(readings: Readings) -> Indices:
-    """Return the likelier stem of each row (N,); the first where no stem was read."""
+    """Find the likelier stem of each row (N,); the first if no stem was read."""
     return np.asarray(np.nan_to_num(readings.stem_logp, nan=-np.inf).argmax(axis=1))
 
 
 def integer_logp(readings: Readings) -> Floats:
-    """Return log P of the tokens '0' and '1' (N, B); of the whole stems where those are not read.
+    """The log P of tokens '0' and '1' (N, B), or of the whole stems if those were not read.
 
     A generated answer has the first token of both stems, but only one whole stem.
     """
@@ -203,12 +202,12 @@ def integer_logp(readings: Readings) -> Floats:
 
 
 def graded_top(readings: Readings, stem: Indices, score: Floats) -> Floats:
-    """Return the scores (..., N), those after the last stem graded by how sure the model is of it.
+    """Grade the scores (..., N) after the last stem by that stem's probability.
 
     After "1." a score is the mean of 1.0 and 0.9 under the stems' probabilities,
-    1.0 - 0.1·P("0") / (P("0") + P("1")): FLEUR's rule for 1.0, renormalised. It lies above
-    every score after "0.", so only ties are broken and no order is reversed. Where the other
-    stem was not read, the score stays.
+    1.0 - 0.1·P("0") / (P("0") + P("1")): FLEUR's rule for 1.0, renormalised. It is above every
+    score after "0.", so it breaks ties and reverses no order. If the other stem was not read, the
+    score does not change.
 
     >>> from discode._scales import UNIT
     >>> answers = np.tile(np.log([0.9] + [0.01] * 9), (2, 2, 1))
@@ -217,7 +216,7 @@ def graded_top(readings: Readings, stem: Indices, score: Floats) -> Floats:
     [0.981, 0.999]
     """
     scale, logp = readings.scale, integer_logp(readings)
-    with np.errstate(invalid="ignore"):  # NaN where only one stem was read
+    with np.errstate(invalid="ignore"):  # NaN if only one stem was read
         others = np.logaddexp.reduce(logp[:, :-1], axis=1)
         log_other = others - np.logaddexp(others, logp[:, -1])
     top = (stem == len(scale.stems) - 1) & np.isfinite(score) & ~np.isnan(log_other)
@@ -234,8 +233,8 @@ class DistributionDecoder(Configurable, ABC):
     stem: str = option(
         "graded",
         'the answers after the likelier stem, and after "1." a score of 1.0 + 0.1·ŝ (printed), 1.0 '
-        'graded by how sure the model is of "1." (graded), or 1.0 for all (greedy); or both stems '
-        "of scale unit with 1.0 as a value (joint)",
+        'graded by the probability of "1." (graded), or 1.0 for all (greedy); or both stems of '
+        "scale unit with 1.0 as a value (joint)",
         "graded",
         "printed",
         "greedy",
@@ -245,28 +244,28 @@ class DistributionDecoder(Configurable, ABC):
     name = ""
     requires = frozenset[str]()
     counts_ties = True
-    """Whether a row whose score depends on the raw answer alone is marked as degenerate."""
+    """Whether rows whose score depends only on the raw answer are marked as degenerate."""
     decimal = False
     """Whether scores are single answers, which print as decimals."""
     centred = True
     """Whether the distribution depends on which answer is the likeliest."""
     uses_model = True
-    """Whether more than the raw answer enters the score."""
+    """Whether the score depends on more than the raw answer."""
     near = NEAR
-    """How far from the exact expectation a score may be, in answers, to keep its order."""
+    """The largest shift of a score, in answers, from the exact expectation to keep the order."""
 
     @abstractmethod
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
-        """Return the function that turns a block of ``seen`` into log p."""
+        """Make the function that turns a block of ``seen`` into log p."""
 
     def decode(self, readings: Readings) -> Decoded:
-        """Decode N readings; rows that hold a NaN, or no mass at all, come out as NaN."""
+        """Decode N readings; rows that contain a NaN or have no mass become NaN."""
         decoded = self._decode(readings, alternatives(readings, self.stem))
         if self.stem == "joint" or len(readings.scale.stems) == 1:
             return decoded
         apart = readings.stem_logp[:, 0] - readings.stem_logp[:, -1]
         rows = np.flatnonzero(np.abs(apart) <= 2 * MARGIN)
-        if rows.size:  # two stems that are nearly as likely: the score after the other one
+        if rows.size:  # two stems of nearly equal probability: also score the other one
             part = readings.take(rows)
             swapped = len(readings.scale.stems) - 1 - greedy_stem(part)
             tried = np.full(len(readings), np.nan)
@@ -278,8 +277,8 @@ class DistributionDecoder(Configurable, ABC):
     def _decode(self, readings: Readings, seen: Alternatives) -> Decoded:
         """Decode N readings laid out as ``seen``.
 
-        Answers that are nearly as likely as the likeliest are tried as the raw answer, too: this is
-        the closed form of what a small change of the log-probabilities does.
+        Answers that are nearly as likely as the likeliest are also tried as the raw answer: this
+        is the effect of a small change of the log-probabilities.
         """
         solve = self.prepare(seen, readings)
         if not is_own(self):
@@ -294,15 +293,15 @@ class DistributionDecoder(Configurable, ABC):
         for start in range(0, n, BLOCK):
             rows = np.arange(start, min(start + BLOCK, n))
             block = seen.logp[start : start + BLOCK]
-            index = block.argmax(axis=1)  # of NaN, where there is one; else of the first maximum
+            index = block.argmax(axis=1)  # of a NaN if there is one, otherwise of the first maximum
             best = block[np.arange(len(block)), index]
-            bad = ~(np.exp(best) > 0)  # also where servers send -9999 for no mass
-            logp = np.array(block.T, order="C")  # ours to change, even if it is one row
+            bad = ~(np.exp(best) > 0)  # also if servers send -9999 for no mass
+            logp = np.array(block.T, order="C")  # a copy, even if it is one row
             if bad.any():
                 logp[:, bad] = 0.0
                 best = np.where(bad, 0.0, best)
             logp -= best
-            plain = logp.copy()  # ``solve`` may change them
+            plain = logp.copy()  # ``solve`` may change its input
             logits = solve(rows, logp, index)
             some = [np.flatnonzero(near[rows, answer]) for answer in runners_up]
             tried = [
@@ -342,7 +341,7 @@ class DistributionDecoder(Configurable, ABC):
 
 
 def _furthest(score: Floats, others: Floats, scale: Scale) -> Floats:
-    """Return the one of other scores (R, N) furthest from each score; NaN where none is far."""
+    """Choose from other scores (R, N) the furthest from each score; NaN if none is far."""
     other = np.full(len(score), np.nan)
     most = np.full(len(score), JUMP * (scale.maximum - scale.minimum))
     for found in others:
@@ -372,16 +371,16 @@ def _checked(solve: Solve, whose: str) -> Solve:
 def ordered_mean(
     logits: Floats, values: Floats, near: float = NEAR
 ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Return E_p[v] (n,) in exact order, p ∝ exp(logits) (K, n), and where p has one answer only.
+    """Compute E_p[v] (n,) in exact order, p ∝ exp(logits) (K, n), and whether p is one-hot (n,).
 
-    The expectation of a sure model lies so close to one value that a float rounds it there: at the
-    printed formula's temperatures by 1e-300 or less. So where it is nearer to a value v_i than
-    ``near`` steps, its distance is computed in the log domain,
+    The expectation of a confident model is so close to one value that floats round it there: at the
+    printed formula's temperatures it is 1e-300 or less away. So if it is within ``near`` steps of a
+    value v_i, its distance is computed in the log domain,
 
         E - v_i = Σ_d (v_(i+d) - v_i)·p_(i+d) - (v_i - v_(i-d))·p_(i-d),
 
-    equal terms cancelling exactly, and a distance is returned that rises with the true one and
-    that floats hold apart (:func:`distinct_size`).
+    where equal terms cancel exactly. It is replaced by a distance that rises with the true one and
+    that floats can distinguish (:func:`distinct_size`).
 
     >>> mean, p, alone = ordered_mean(np.array([[-60.0, -50, -np.inf], [0, 0, 0]]), np.arange(2.0))
     >>> bool(0.999999 < mean[1] < mean[0] < mean[2] == 1), alone.tolist(), p[1].tolist()
@@ -390,7 +389,7 @@ def ordered_mean(
     gaps = logits - np.max(logits, axis=0)
     p = np.exp(gaps)
     p /= total(p)
-    if (np.diff(values) <= 0).any():  # a scale of your own: merge equal values, and sort them
+    if (np.diff(values) <= 0).any():  # a custom scale: merge equal values, and sort
         values, place = np.unique(values, return_inverse=True)
         merged = [_log_total(gaps[place == number]) for number in range(len(values))]
         mean, _, alone = ordered_mean(np.array(merged), values, near)
@@ -426,11 +425,11 @@ def ordered_mean(
 
 
 def distinct_size(log_size: Floats, near: float) -> Floats:
-    """Return sizes (n,) from their logarithms; below ``near`` others, rising alike, up to ``near``.
+    """Convert log sizes (n,) to sizes; those below ``near`` become distinguishable, in order.
 
-    x = log size / log near runs from 1 to infinity, and near · 30 / (30 + log x) falls from
-    ``near`` to 0 so slowly that floats beside a digit tell apart logarithms that differ by 1e-7 of
-    themselves, or 1e-9 with near = 1e-3: about as finely as 32-bit log-probabilities.
+    x = log size / log near ranges from 1 to infinity, and near · 30 / (30 + log x) falls from
+    ``near`` to 0 so slowly that floats next to a digit distinguish logarithms with a relative
+    difference of 1e-7, or 1e-9 with near = 1e-3: about the precision of 32-bit log-probabilities.
 
     >>> distinct_size(np.array([-1e44, -1e43, -20.0, np.log(0.5)]), 1e-6).round(8).tolist()
     [2.3e-07, 2.4e-07, 9.9e-07, 0.5]
@@ -441,14 +440,14 @@ def distinct_size(log_size: Floats, near: float) -> Floats:
 
 
 def _log_difference(a: Floats, b: Floats) -> Floats:
-    """Return log |exp(a) - exp(b)| (n,); -inf where they are equal."""
+    """Compute log |exp(a) - exp(b)| (n,); -inf where they are equal."""
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.maximum(a, b) + np.log1p(-np.exp(-np.abs(a - b)))
     return np.where(a == b, -np.inf, size)
 
 
 def _log_total(logs: Floats) -> Floats:
-    """Return log Σ_k exp(logs[k]) (n,) for (K, n), added up in the same order for any n."""
+    """Compute log Σ_k exp(logs[k]) (n,) for (K, n), in the same order for any n."""
     most = logs.max(axis=0)
     shift = np.where(np.isfinite(most), most, 0.0)
     with np.errstate(divide="ignore"):
@@ -456,7 +455,7 @@ def _log_total(logs: Floats) -> Floats:
 
 
 def total(p: Floats) -> Floats:
-    """Sum (K, n) over the answers, in the same order for any n (``sum`` would not)."""
+    """Sum (K, n) over the answers in the same order for any n, unlike ``sum``."""
     result: Floats = p[0].copy()
     for row in p[1:]:
         result += row
@@ -464,7 +463,7 @@ def total(p: Floats) -> Floats:
 
 
 def certain(index: Indices, k: int) -> Floats:
-    """Return log p (k, n) with all mass on one answer per column."""
+    """Make log p (k, n) with all mass on one answer per column."""
     logits = np.full((k, len(index)), -np.inf)
     logits[index, np.arange(len(index))] = 0.0
     return logits

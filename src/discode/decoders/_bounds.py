@@ -1,11 +1,10 @@
-"""How wrong a score may be where a server left answers out.
+"""Bounds on the error of a score if a server omitted answers.
 
-An answer that was not sent has a probability between 0 and a largest one that follows from what was
-sent. Where p_k is a power of L_k times a constant, over their sum, a score with all else fixed
-rises with the probabilities of the answers above it and falls with those below. So the extremes lie
-where the absent answers from some value upwards have the largest probability and the others none,
-or the other way round, and these few cases are decoded. For the other divergences rise turns to
-fall at another value than the score, an extreme may lie between these cases, and no bound is given.
+An omitted answer has a probability between 0 and a maximum that follows from the returned ones. If
+p_k is proportional to a power of L_k times a constant, a score rises with the probability of any
+answer above it and falls with that of any answer below. So at the extremes the omitted answers from
+some value upwards have their maximum and the others zero, or the reverse, and these few cases are
+decoded. For other divergences an extreme may lie between these cases, and there is no bound.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ Floats = NDArray[np.float64]
 
 
 def truncation_bound(decoder: Decoder, readings: Readings) -> Floats | None:
-    """Return the largest error (N,) that truncation may have caused.
+    """Compute the largest error (N,) that truncation may have caused.
 
     None if nothing is truncated, or if the decoder's extremes are not known.
 
-    Absent are the answers that share the row's smallest probability f, n of them: that is how they
-    are filled in. Each is at most n·f, and not above the smallest probability that was sent. After
-    a stem, tokens that begin with a digit ("85") may be missing of any answer: each may then have
-    all of the mass that is left.
+    The n omitted answers are those that share the row's smallest probability f, with which they
+    were filled in. Each is at most n·f, and at most the smallest probability that was returned.
+    After a stem, tokens that begin with a digit ("85") may be missing for any answer: then each may
+    have all of the remaining mass.
 
     >>> from discode.decoders import get_decoder
     >>> from discode._scales import FIVE
@@ -66,7 +65,7 @@ def truncation_bound(decoder: Decoder, readings: Readings) -> Floats | None:
 
 
 def _calibrated(preset: PresetDecoder, readings: Readings) -> Floats | None:
-    """Return the bound of a preset: its decoder's, through the calibration if there is one."""
+    """Compute the bound of a preset: its decoder's, mapped by the calibration if there is one."""
     error = truncation_bound(preset.decoder, readings)
     calibration = preset.preset.calibration
     if error is None or calibration is None:
@@ -77,14 +76,14 @@ def _calibrated(preset: PresetDecoder, readings: Readings) -> Floats | None:
 
 
 def _has_bound(decoder: Decoder) -> bool:
-    """Say whether the extremes lie where :func:`_cases` looks for them."""
-    if isinstance(decoder, Discode):  # a server that truncates gives no hidden states
+    """Whether :func:`_cases` covers the extremes."""
+    if isinstance(decoder, Discode):  # a server that truncates returns no hidden states
         return decoder.divergence in POWERS and not decoder.requires
     return isinstance(decoder, Raw | Smoothing | Fleur | PYes)
 
 
 def _ungraded(part: Readings, stem: NDArray[np.intp]) -> Floats:
-    """Return how far 1.0 may be too high (N,) where the probability of "0" was left out, too.
+    """Compute how much 1.0 may be too high (N,) if the probability of "0" was also omitted.
 
     The score is 1.0 - 0.1·P("0") / (P("0") + P("1")), and P("0") <= 1 - P("1"), P("1").
     """
@@ -93,7 +92,7 @@ def _ungraded(part: Readings, stem: NDArray[np.intp]) -> Floats:
         return np.zeros(len(part))
     unknown = (stem == last) & np.isnan(integer_logp(part)[:, :-1]).any(axis=1)
     lead = part.stem_logp if part.lead_logp is None else part.lead_logp
-    log_one = np.fmax(lead[:, last], part.stem_logp[:, last])  # "1" is no less likely than "1."
+    log_one = np.fmax(lead[:, last], part.stem_logp[:, last])  # "1" is as likely as "1." or more
     other = np.minimum(-np.expm1(np.nan_to_num(log_one, nan=-np.inf)), 0.5)
     return np.where(unknown, scale.step * other, 0.0)
 
@@ -101,7 +100,7 @@ def _ungraded(part: Readings, stem: NDArray[np.intp]) -> Floats:
 def _spread(
     decoder: Decoder, part: Readings, logp: Floats, name: str, stem: NDArray[np.intp]
 ) -> Floats:
-    """Return the largest change of each score while the absent answers of (N, K) vary."""
+    """Compute the largest change of each score while the omitted answers of (N, K) vary."""
     here = decoder.decode(part).score
     worst = np.zeros(len(logp))
     for varied in _cases(logp, part.scale):
@@ -116,12 +115,12 @@ def _spread(
 
 
 def _cases(logp: Floats, scale: Scale) -> Iterator[Floats]:
-    """Yield what (N, K) may have been before answers were left out, at its extremes."""
+    """Yield the extremes of (N, K) before answers were omitted."""
     smallest = logp.min(axis=1, keepdims=True)
     absent = logp == smallest
     count = absent.sum(axis=1, keepdims=True)
     sent = np.where(absent, np.inf, logp).min(axis=1, keepdims=True)
-    # One answer at least was sent; where all are equal it is one of them, and none was above it.
+    # At least one answer was returned; if all are equal it is one of them, and none is above it.
     sent = np.where(np.isinf(sent), smallest, sent)
     low = np.where(absent, -np.inf, logp)
     high = np.where(absent, np.minimum(smallest + np.log(np.maximum(count, 1)), sent), logp)
@@ -131,13 +130,13 @@ def _cases(logp: Floats, scale: Scale) -> Iterator[Floats]:
     best = logp.max(axis=1, keepdims=True)
     tied = (high > low) & (high >= best)  # may be as likely as the raw answer
     order = np.argsort(np.argsort(scale.values))
-    # The probability of the raw answer: the one that was sent, or another's, from there to its own.
+    # The raw answer's probability: the returned one, or another answer's, up to that one's maximum.
     raws: list[tuple[int | None, Floats]] = [(None, best)]
     for answer in np.flatnonzero(tied.any(axis=0)).tolist():
         own = np.where(tied[:, [answer]], high[:, [answer]], best)
         raws += [(answer, best), (answer, own)]
     for raw, most in raws:
-        # Of equals the first is the raw answer; the others come as near as a float can.
+        # Of equals the first is the raw answer; the others come as near as floats allow.
         below = np.where(high >= most, np.nextafter(most, -np.inf), high)
         for cut in range(len(order) + 1):
             for rising in (order >= cut, order < cut):
@@ -148,7 +147,7 @@ def _cases(logp: Floats, scale: Scale) -> Iterator[Floats]:
 
 
 def _vary(part: Readings, name: str, values: Floats) -> Readings:
-    """Return readings with other numbers, whose sum may exceed 1 and is not checked."""
+    """Copy readings with other numbers, whose sum may exceed 1 and is not checked."""
     varied = part.take(np.arange(len(part)))
     object.__setattr__(varied, name, values)
     return varied

@@ -10,27 +10,27 @@ Over the simplex its minimiser is the Boltzmann distribution of that energy at t
     p ∝ exp((log L + (1 - α)·log q) / τ).
 
 **The temperature as printed** is τ = α (method ``paper``). α = N(s_raw; μ, σ²) is 1e-44 at the
-digits 0 and 9, so p is one-hot to any float and its expectation lies 1e-300 or less beside the raw
-digit. All the same α is one number for all captions of a raw digit, and their exact scores are
-different and well ordered. :func:`~discode.decoders._base.ordered_mean` returns scores in that
-order, within 1e-3 of a digit.
+digits 0 and 9, so p is one-hot in floats and its expectation is 1e-300 or less away from the raw
+digit. But α is the same for all captions with one raw digit, so their exact scores are different
+and well ordered. :func:`~discode.decoders._base.ordered_mean` returns scores in that order, within
+1e-3 of a digit.
 
 **Temperature one** (method ``discode``) is the same energy with τ = 1, p ∝ L·q^(1-α). It ranks
-captions nearly as the printed temperature does, in numbers that floats can hold and averages can
-use: a mean of printed scores is a mean of raw digits.
+captions nearly as the printed temperature does, with numbers that floats can represent and that can
+be averaged: a mean of printed scores is a mean of raw digits.
 
-A proximal term λ·KL(p || L), option ``trust``, keeps p near what the model said. Since
+A proximal term λ·KL(p || L), option ``trust``, keeps p near the model's distribution. Since
 KL(p || L) = H(p, L) - H(p, p), it adds λ to the weights of two terms of the loss:
 
     p ∝ exp(((1 + λ)·log L + (1 - α)·log q) / (τ + λ)),
 
-the minimiser above at λ = 0, and L itself, smoothing, as λ grows. All weights are divided by
-1 + λ in the code, which changes nothing in p and keeps every number finite for any λ.
+the minimiser above at λ = 0, and smoothing (L itself) as λ grows. The code divides all weights by
+1 + λ, which does not change p and keeps every number finite for any λ.
 
-q(x) ∝ exp(-(x - s_raw)² / (2·v)), so q and α both depend on the raw answer alone: everything but
-log L is a table with one row per answer. (The appendix of the paper writes q(k) in Λ_k where
-log q(k) is meant.) α underflows for small σ², so log α is what is computed, and 1/α is capped at
-e^650, which leaves the order of the scores as it is.
+q(x) ∝ exp(-(x - s_raw)² / (2·v)), so q and α depend only on the raw answer: everything but log L is
+a table with one row per answer. (The appendix of the paper writes q(k) in Λ_k where log q(k) is
+meant.) α underflows for small σ², so log α is computed, and 1/α is capped at e^650, which does not
+change the order of the scores.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Discode(DistributionDecoder):
         when=WEIGHTED_KL,
     )  # fmt: skip
     trust: float = option(
-        0.0, "weight λ of KL(p || L), which keeps p near what the model said: at 0 p is the "
+        0.0, "weight λ of KL(p || L), which keeps p near the model's distribution: at 0 p is the "
         "minimiser, for large λ smoothing", NON_NEGATIVE, when=PROXIMAL,
     )  # fmt: skip
     prior_variance: float = option(
@@ -128,7 +128,7 @@ class Discode(DistributionDecoder):
     name = "discode"
 
     def check_together(self) -> None:
-        """Raise where options exclude each other."""
+        """Raise if options exclude each other."""
         object.__setattr__(self, "order", _checked_order(self.divergence, self.order))
         if self.solver == "closed" and self.divergence not in POWERS:
             raise InputError(
@@ -138,7 +138,7 @@ class Discode(DistributionDecoder):
             raise InputError("without cross-entropy and divergence there is nothing to minimise")
         if self.solver == "adam":
             if self.stem == "joint":
-                raise InputError("solver 'adam' moves one head, after one stem: use stem=graded")
+                raise InputError("solver 'adam' does not support stem=joint; use stem=graded")
             object.__setattr__(self, "requires", frozenset({"hidden"}))
         uses_model = self.cross_entropy or (self.trust > 0 and self.divergence in POWERS)
         object.__setattr__(self, "uses_model", uses_model)
@@ -147,10 +147,10 @@ class Discode(DistributionDecoder):
             object.__setattr__(self, "near", 1e-3)
 
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
-        """Compute what depends on the raw answer alone, and return the solver of a block."""
+        """Compute everything that depends only on the raw answer; returns the solver of a block."""
         if self.solver == "adam":
             return lambda rows, logp, raw: self._adam(readings, seen, rows, logp, raw)
-        # 0 where the loss has no such term.
+        # 0 if the loss has no such term.
         trust = self.trust if self.divergence in POWERS else 0.0
         if self.divergence == "none" and not trust:
             return lambda rows, logp, raw: certain(raw, len(logp))
@@ -175,7 +175,7 @@ class Discode(DistributionDecoder):
         )
 
     def _tables(self, seen: Alternatives) -> tuple[Floats, Floats, Floats]:
-        """Return α (K,), log τ (K,) and log q (K, K), a row for each raw answer."""
+        """Compute α (K,), log τ (K,) and log q (K, K), a row for each raw answer."""
         k = len(seen.values)
         if self.divergence == "none":
             return np.ones(k), np.full(k, -np.inf), np.zeros((k, k))
@@ -233,19 +233,19 @@ class Discode(DistributionDecoder):
             steps=self.steps,
             learning_rate=self.learning_rate,
         )
-        return np.ascontiguousarray(np.nan_to_num(log_p).T)  # NaN where a pair failed
+        return np.ascontiguousarray(np.nan_to_num(log_p).T)  # NaN if a pair failed
 
 
 def _checked_order(name: str, order: float | None) -> float | None:
-    """Return the order to use (None for a divergence without one), or say which are allowed."""
+    """Choose the order (None for a divergence without one); raises if it is not allowed."""
     order = divergences.DEFAULT_ORDER.get(name) if order is None else order
     if order is None:
         return None
     low, high = {"beta": (0.05, 10), "renyi": (0.01, 0.99)}.get(name, (1, 0))
     if not low <= order <= high or order == 1:
         raise InputError(
-            f"order={order} is not allowed with divergence {name!r}; beta takes 0.05 to 10 but "
-            "not 1 ('kl'), renyi 0.01 to 0.99, the others none"
+            f"order={order} is not allowed with divergence {name!r}; beta takes 0.05 to 10 except "
+            "1 ('kl'), renyi 0.01 to 0.99, the others none"
         )
     return order
 
@@ -255,7 +255,7 @@ def _log(x: float) -> float:
 
 
 def log_alpha(values: Floats, sigma2: float = 0.1) -> Floats:
-    """Return log α for each possible raw answer (K,).
+    """Compute log α for each possible raw answer (K,).
 
     α = N(s; μ, σ²) with μ the mean of ``values``: a density, so it may exceed 1.
 
@@ -269,7 +269,7 @@ def log_alpha(values: Floats, sigma2: float = 0.1) -> Floats:
 
 
 def log_prior(values: Floats, variance: float = 1.0) -> Floats:
-    """Return log q, normalised, as (K, K): row s is the prior around raw answer s.
+    """Compute log q, normalised, as (K, K): row s is the prior around raw answer s.
 
     >>> np.exp(log_prior(np.arange(3.0))).round(3).tolist()[0]
     [0.574, 0.348, 0.078]
@@ -291,8 +291,8 @@ def closed_form(
     Args:
         logp: (K, n) log L, with the largest of each row at 0.
         raw: (n,) index of the raw answer.
-        weight: That of log L: 1, less for the ablation without the cross-entropy term.
-        pull: (K, K) row s holds log q_s times its weight, 1 - α_s, up to a constant.
+        weight: Weight of log L: 1, or less in the ablation without the cross-entropy term.
+        pull: (K, K) row s is log q_s times its weight, 1 - α_s, up to a constant.
         log_tau: (K,) log τ for each raw answer.
 
     Returns:
@@ -304,7 +304,7 @@ def closed_form(
     best = f[0].copy()
     for row in f[1:]:
         np.maximum(best, row, out=best)
-    # The raw answer maximises both L and q: only α > 1, where the prior repels, moves the peak.
+    # The raw answer maximises both L and q: the peak moves only if α > 1, where the prior repels.
     f -= best
     with np.errstate(over="ignore"):  # a gap of 1e50 times e^650 is -inf
         f *= np.exp(np.minimum(-log_tau, divergences.LOG_CAP))[raw]

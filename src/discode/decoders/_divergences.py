@@ -33,11 +33,11 @@ STEPS = 64
 """Bisection steps: a double has 53 bits, the brackets are at most a few binades wide."""
 
 LOG_CAP = 650.0
-"""log of the largest 1/τ: beyond it only the order of the gaps counts, which it leaves as it is."""
+"""log of the largest 1/τ: beyond it only the order of the gaps matters, which does not change."""
 
 NAMES = ("weighted-kl", "kl", "jensen-shannon", "beta", "renyi", "none")
 DEFAULT_ORDER = {"beta": 2.0, "renyi": 0.5}
-"""The divergences that have an order, and ours."""
+"""The divergences with an order, and our default."""
 
 
 def weighted_kl(xp: Any, logz: Any, logq: Any, alpha: Any, tau: Any) -> Any:
@@ -47,7 +47,7 @@ def weighted_kl(xp: Any, logz: Any, logq: Any, alpha: Any, tau: Any) -> Any:
 
 
 def divergence(name: str, xp: Any, logz: Any, logq: Any, order: float) -> Any:
-    """D(z || q) over the last axis, for every divergence that has no α; few have an order."""
+    """D(z || q) over the last axis, for every divergence without α; few have an order."""
     z = xp.exp(logz)
     if name == "kl":
         return 0.5 * (z * (logz - logq)).sum(-1)
@@ -131,7 +131,7 @@ def exact(
 def _bisect(
     rise: Callable[[Floats], Floats], low: Floats, high: Floats, target: float = 1.0
 ) -> Floats:
-    """Return t (n,) in [low, high] where the increasing function ``rise`` meets ``target``."""
+    """Find t (n,) in [low, high] where the increasing function ``rise`` reaches ``target``."""
     for _ in range(STEPS):
         middle = 0.5 * (low + high)
         above = rise(middle) > target

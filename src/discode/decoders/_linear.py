@@ -21,7 +21,7 @@ from discode.errors import InputError
 from discode.readings import Readings
 
 FLOOR = -20.0
-"""Log-odds below this count as this much: answers that a server left out have none."""
+"""The lower bound of log-odds: answers that a server omitted have none."""
 SHAPES = ("level", "slope", "bend", "skew")
 BIAS = "bias"
 
@@ -30,9 +30,9 @@ BIAS = "bias"
 class Linear:
     """Score = bias + Σ weight·term, for readings on one ``scale`` (its unique name).
 
-    ``weights`` are named as :func:`linear_terms` names the terms, and ``bias``. Scores are neither
-    rounded nor clipped, so they may lie beyond the ends of the scale. On scale unit the values of
-    both stems are used (``joint``). ``discode choose --learn`` fits the weights.
+    ``weights`` have the names of :func:`linear_terms`, and ``bias``. Scores are not clipped, so
+    they may exceed the ends of the scale. On scale unit the values of both stems are used
+    (``joint``). ``discode choose --learn`` fits the weights.
     """
 
     weights: Mapping[str, float]
@@ -45,25 +45,25 @@ class Linear:
         sizes = range(2, len(SHAPES) + 1)
         if not any({*self.weights} == {BIAS, *_term_names(size)} for size in sizes):
             raise InputError(
-                f"a linear decoder needs a weight for each of its terms, {BIAS}, "
+                f"a linear decoder needs exactly the weights {BIAS}, "
                 f"{', '.join(_term_names(len(SHAPES)))}; given: {', '.join(self.weights) or 'none'}"
             )
         if not np.isfinite([*self.weights.values()]).all():
             raise InputError("the weights of a linear decoder must be finite numbers")
 
     def options(self) -> dict[str, object]:
-        """Return a digest of the weights, and the rule for the stem of scale unit."""
+        """A digest of the weights, and the stem option on scale unit."""
         text = repr(sorted(self.weights.items())).encode()
         joint = {"stem": "joint"} if self.scale == UNIT.unique_name else {}
         return {"weights": hashlib.sha256(text).hexdigest()[:12], **joint}
 
     def decode(self, readings: Readings) -> Decoded:
-        """Decode N readings; the distribution is the plain one of the tokens."""
+        """Decode N readings; the distribution is the one without a prior."""
         plain, terms = linear_terms(readings)
         if readings.scale.unique_name != self.scale or {BIAS, *terms} != {*self.weights}:
             raise InputError(
                 f"this linear decoder was fitted on scale {self.scale!r}, not on "
-                f"{readings.scale.unique_name!r}; choose the decoder again with this scale"
+                f"{readings.scale.unique_name!r}; run discode choose on this scale"
             )
         score = np.full(len(plain.score), self.weights[BIAS])
         for name, term in terms.items():
@@ -72,7 +72,7 @@ class Linear:
 
 
 def linear_terms(readings: Readings) -> tuple[Decoded, dict[str, Floats]]:
-    """Return what smoothing makes of N readings, and the terms (N,) by name.
+    """Compute the result of smoothing for N readings, and the terms (N,) by name.
 
     With g_k the log-odds of K answers against the likeliest, at least ``FLOOR``, and t_k from -1 to
     1, the shapes are Σ_k P_j(t_k)·g_k / K with Legendre's polynomials P_0 to P_3.

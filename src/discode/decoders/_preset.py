@@ -1,17 +1,17 @@
-"""Preset files: a decoder with its options, chosen by data, in a small file that ``-m FILE`` takes.
+"""Preset files: a decoder with its options, chosen by data, for ``-m FILE``.
 
-JSON, made by ``discode choose``, readable and editable by hand::
+JSON, written by ``discode choose``, readable and editable by hand::
 
     {
       "discode_preset": 1,
-      "method": "discode:...",            what -m would take, every option written out
+      "method": "discode:...",            as for -m, with every option written out
       "scale": "unit",                    the scale of the readings it was chosen on
       "calibration": {"score": [...], "rating": [...]},   or null
       "chosen": {...},                    how, on what data, with which held-out figures
-      "weights": {...}                    of method linear only
+      "weights": {...}                    for method linear only
     }
 
-The signature of a score names the file by the first digits of its SHA-256.
+The signature of a score contains the first digits of the file's SHA-256.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Calibration:
-    """A monotone map from scores to people's ratings: straight lines between J knots.
+    """A monotone map from scores to human ratings: straight lines between J knots.
 
-    Scores rise strictly, ratings never fall. Below the first knot and above the last the map is
-    flat, so that scores out there tie.
+    Scores increase strictly, ratings never decrease. Below the first knot and above the last the
+    map is flat, so scores there tie.
 
     >>> Calibration((0.2, 0.6), (1.0, 3.0)).apply(np.array([0.0, 0.4, 0.9])).tolist()
     [1.0, 2.0, 3.0]
@@ -54,20 +54,20 @@ class Calibration:
     def __post_init__(self) -> None:
         x, y = np.asarray(self.score), np.asarray(self.rating)
         if x.shape != y.shape or x.ndim != 1 or not x.size or not np.isfinite([x, y]).all():
-            raise InputError("a calibration needs as many ratings as scores, all finite numbers")
+            raise InputError("a calibration needs equally many scores and ratings, all finite")
         if (np.diff(x) <= 0).any() or (np.diff(y) < 0).any():
-            raise InputError("a calibration's scores must rise and its ratings must not fall")
+            raise InputError("calibration scores must increase and ratings must not decrease")
 
     def apply(self, score: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return scores (N,) on the people's scale; NaN stays NaN."""
+        """Map scores (N,) to the raters' scale; NaN stays NaN."""
         return np.asarray(np.interp(score, self.score, self.rating))
 
 
 @dataclass(frozen=True)
 class Preset:
-    """What a preset file says; ``method`` is what ``-m`` takes, ``scale`` a scale's name.
+    """The contents of a preset file; ``method`` is as for ``-m``, ``scale`` a scale's name.
 
-    ``weights`` are those of the method ``linear``, which is in files alone.
+    ``weights`` belong to the method ``linear``, which exists only in files.
     """
 
     method: str
@@ -77,7 +77,7 @@ class Preset:
     weights: Mapping[str, float] | None = None
 
     def text(self) -> str:
-        """Return what the file says."""
+        """Format the file."""
         content = {"discode_preset": VERSION, **asdict(self)}
         if self.weights is None:
             del content["weights"]
@@ -87,9 +87,9 @@ class Preset:
 
 @dataclass(frozen=True)
 class PresetDecoder:
-    """The decoder of a preset file, with its calibration; the signature names the file.
+    """The decoder of a preset file, with its calibration; the signature includes its digest.
 
-    ``raw`` and ``distribution`` of what it decodes stay on the model's own scale.
+    ``raw`` and ``distribution`` of the results stay on the model's scale.
     """
 
     decoder: Decoder
@@ -98,21 +98,21 @@ class PresetDecoder:
 
     @property
     def name(self) -> str:
-        """The name of the decoder that was chosen."""
+        """The name of the chosen decoder."""
         return self.decoder.name
 
     @property
     def requires(self) -> frozenset[str]:
-        """What that decoder needs."""
+        """The requirements of that decoder."""
         return self.decoder.requires
 
     def options(self) -> dict[str, object]:
-        """Return that decoder's options, the file's digest, and whether scores are calibrated."""
+        """That decoder's options, the file's digest, and whether scores are calibrated."""
         more = {} if self.preset.calibration is None else {"calibrated": True}
         return {**self.decoder.options(), **more, "preset": self.digest}
 
     def decode(self, readings: Readings) -> Decoded:
-        """Decode N readings, and bring the scores to the people's scale if the file says so."""
+        """Decode N readings, and calibrate the scores if the file has a calibration."""
         decoded, _ = decode_checked(self.decoder, readings)
         calibration = self.preset.calibration
         if calibration is None:
@@ -120,14 +120,14 @@ class PresetDecoder:
         if readings.scale.unique_name != self.preset.scale:
             raise InputError(
                 f"preset {self.digest} is calibrated on scale {self.preset.scale!r}, not on "
-                f"{readings.scale.unique_name!r}; choose the decoder again with this scale"
+                f"{readings.scale.unique_name!r}; run discode choose on this scale"
             )
         other = None if decoded.other is None else calibration.apply(decoded.other)
         return replace(decoded, score=calibration.apply(decoded.score), other=other)
 
 
 def is_preset(method: str) -> bool:
-    """Return whether a method is a preset file, by its name.
+    """Whether a method is a preset file, by its name.
 
     >>> is_preset("mine.json"), is_preset("discode:sigma2=0.05")
     (True, False)
@@ -136,17 +136,17 @@ def is_preset(method: str) -> bool:
 
 
 def preset_digest(data: bytes) -> str:
-    """Return the first twelve digits of the SHA-256 of a preset file."""
+    """Compute the first twelve digits of the SHA-256 of a preset file."""
     return hashlib.sha256(data).hexdigest()[:12]
 
 
 def read_preset(path: Path, make: Callable[[str], Decoder]) -> PresetDecoder:
-    """Return the decoder of a preset file; ``make`` makes it from the method in the file."""
+    """Read the decoder of a preset file; ``make`` builds it from the method in the file."""
     try:
         data = path.read_bytes()
         content = parse_json(data.decode(), "the file")
         if content["discode_preset"] != VERSION:
-            raise InputError(f"version {content['discode_preset']!r}; this discode reads {VERSION}")
+            raise InputError(f"version {content['discode_preset']!r}; expected version {VERSION}")
         calibration = content["calibration"] and Calibration(
             *(tuple(map(float, content["calibration"][name])) for name in ("score", "rating"))
         )
@@ -157,7 +157,7 @@ def read_preset(path: Path, make: Callable[[str], Decoder]) -> PresetDecoder:
             content["method"], content["scale"], calibration, content["chosen"], weights
         )
         if (preset.method == Linear.name) != (weights is not None):
-            raise InputError(f"method {Linear.name!r} requires weights, and no other takes them")
+            raise InputError(f"method {Linear.name!r} requires weights; no other accepts them")
         decoder = make(preset.method) if weights is None else Linear(weights, preset.scale)
         return PresetDecoder(decoder, preset, preset_digest(data))
     except InputError as error:
@@ -166,5 +166,5 @@ def read_preset(path: Path, make: Callable[[str], Decoder]) -> PresetDecoder:
         raise InputError(f"cannot read preset {path}: {error.strerror or error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path} is not a preset that discode choose wrote ({type(error).__name__}: {error})"
+            f"{path} is not a preset from discode choose ({type(error).__name__}: {error})"
         ) from error

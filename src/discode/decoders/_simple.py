@@ -27,10 +27,10 @@ from discode.readings import Readings
 @with_options_documented
 @dataclass(frozen=True, kw_only=True)
 class Raw(DistributionDecoder):
-    """The answer with the highest probability: what greedy decoding prints.
+    """The answer with the highest probability, as in greedy decoding.
 
-    The distribution is one-hot by definition, hence never counted as degenerate, and 1.0 is 1.0
-    however sure the model is of it.
+    The distribution is one-hot by definition, so it is never marked as degenerate, and 1.0 is not
+    graded.
     """
 
     stem: str = option(
@@ -45,7 +45,7 @@ class Raw(DistributionDecoder):
     decimal = True
 
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
-        """Put all mass on the raw answer."""
+        """Assign all mass to the raw answer."""
         return lambda rows, logp, raw: certain(raw, len(logp))
 
 
@@ -72,8 +72,8 @@ class Fleur(Configurable):
     Raw score below 1: Σ_d 0.1·d·p(d) at the first decimal, plus Σ_d 0.01·d·p₂(d) where a
     second decimal other than 0 was generated (FLEUR reads "0.80" as 0.8). Raw score 1.0:
     0.9·p('0') + p('1') at the integer token. Nothing is renormalised, so mass off the digits
-    counts as 0 and the rows of ``distribution`` add up to less than 1. Sums that a float would
-    round to their highest value keep their order (:func:`~discode.decoders._base.distinct_size`).
+    counts as 0 and the rows of ``distribution`` sum to less than 1. Sums that floats would round
+    to their highest value keep their order (:func:`~discode.decoders._base.distinct_size`).
     """
 
     name = "fleur"
@@ -83,7 +83,7 @@ class Fleur(Configurable):
         """Decode N readings."""
         if len(readings.scale.stems) == 1:
             raise InputError(
-                f"method 'fleur' is defined on scale 'unit' only, not on {readings.scale.name!r}; "
+                f"method 'fleur' requires scale 'unit', not {readings.scale.name!r}; "
                 "use 'smoothing'"
             )
         plain = Smoothing().decode(readings)
@@ -98,7 +98,7 @@ class Fleur(Configurable):
             score += np.where(written & ~np.isnan(second), second, 0.0)
         whole = _weighted_sum(integer_logp(readings), np.array([0.9, 1.0]))
         score = np.where(stem == 1, whole, score)
-        # Rounded log-probabilities may add up to a hair over 1.
+        # Rounded log-probabilities may sum to slightly more than 1.
         score = np.where(np.isnan(raw), np.nan, np.minimum(score, readings.scale.maximum))
         degenerate = np.zeros(len(readings), bool)
         return Decoded(
@@ -137,9 +137,9 @@ class PYes(Configurable):
 
 
 def _weighted_sum(logp: Floats, values: Floats) -> Floats:
-    """Return Σ_k values[k]·exp(logp[:, k]), added up in the same order for any number of rows.
+    """Compute Σ_k values[k]·exp(logp[:, k]), in the same order for any number of rows.
 
-    Near its largest term's value v the sum is v less what is missing to it, in exact order.
+    Near the value v of its largest term, the sum is v minus the remainder, in exact order.
     """
     top = np.nan_to_num(logp, nan=-np.inf).argmax(axis=1)
     result, missing = np.zeros(len(logp)), -values[top] * np.expm1(logp[np.arange(len(logp)), top])

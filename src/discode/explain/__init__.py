@@ -1,4 +1,4 @@
-"""Which words of a caption are wrong: what each of them adds to the judge's score."""
+"""Find wrong words in a caption by their effect on the judge's score."""
 
 from discode.explain._effects import MAX_SPANS, THRESHOLD, Explanation
 from discode.explain._phrases import KINDS, Span, find_spans

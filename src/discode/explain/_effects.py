@@ -1,4 +1,4 @@
-"""What each word of a caption adds to its score, compared with saying nothing in its place."""
+"""The effect of each word of a caption on its score, compared with a neutral replacement."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from discode._signature import Signature
 from discode.explain._phrases import Span, find_spans
 
 THRESHOLD = 0.45
-"""A word is marked where it adds less than a right word would, by this share of the caption's
-score. With the shipped judge fewer than one of ten right captions have a marked word then."""
+"""A word is marked if it adds less than a correct word would, by this share of the caption's score.
+With the shipped judge, fewer than one in ten correct captions have a marked word."""
 LOW = 1 / 3
-"""Share of the scale below which the score does not matter: near 0, any word lacks much of it."""
+"""Lower scores count as this share of the scale, or any small effect would be a large share."""
 MAX_SPANS = 40
-"""Words of a caption that are looked at: it costs at most this many readings, and its own."""
+"""Maximum words per caption, each of which costs one reading."""
 RULES = "neutral-2"
-"""The rules that make variants and marks, for signatures."""
+"""Version of the rules for variants and marks, in signatures."""
 NOT_READ = "not read"
 """Error of a word after the part of a caption that the judge reads."""
 NO_SINGLE_WORD = "no single word is to blame for the low score"
@@ -39,20 +39,20 @@ WORD_EFFECTS = {
         "number": -0.023, "verb": 0.008,
     }
 }  # fmt: skip
-"""What a right word adds to a score, by the model's revision, the decoder and the kind of word:
-means over 500 captions of COCO's dev images (``python -m training.word_effects``)."""
+"""The effect of a correct word, by the model's revision, the decoder and the kind of word: means
+over 500 captions of COCO's dev images (``python -m training.word_effects``)."""
 _MARK = '<mark style="background:#fecaca;color:#7f1d1d;padding:0 .2em">'
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A caption with its score, and its words with what they do to it.
+    """A caption with its score, and the effects of its words.
 
     ``str()`` marks the wrong words: ``a man on a [snowboard -0.31]``.
 
     Attributes:
-        left_out: How many words were not looked at: those after the first ``MAX_SPANS``.
-        error: Why it could not be explained, or not all of it.
+        left_out: Number of words after the first ``MAX_SPANS``, which are not examined.
+        error: Why it could not be explained, or only in part.
         cut: Whether the judge read only part of the caption. Words after that part have the effect
             NaN and the error ``NOT_READ``.
         wrong_throughout: Whether no single word is to blame for a score in the lowest third of the
@@ -70,18 +70,18 @@ class Explanation:
 
     @property
     def worst(self) -> Span | None:
-        """The word that is blamed first, marked or not; None where no word could be judged."""
+        """The word with the highest blame, marked or not; None if no word could be judged."""
         judged = [span for span in self.spans if not math.isnan(span.effect)]
         return max(judged, key=lambda span: span.blame, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready data, with None for NaN."""
+        """Convert to JSON-ready data, with None for NaN."""
         spans = [vars(span) | {"blame": span.blame} for span in self.spans]
         row = vars(self) | {"spans": spans, "signature": str(self.signature)}
         return dict(without_nan(row))
 
     def parts(self) -> Iterator[str | Span]:
-        """Yield the caption in pieces: words that were looked at, and what is between them."""
+        """Yield the caption in pieces: the examined words, and the text between them."""
         end = 0
         for span in self.spans:
             yield self.caption[end : span.start]
@@ -112,7 +112,7 @@ class Explanation:
 
 
 def pairs_to_explain(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return what a judge has to read: each pair, and then its variants."""
+    """List the pairs that a judge must read: each pair, followed by its variants."""
     asked = []
     for pair in pairs:
         spans = find_spans(pair.caption)[:MAX_SPANS]
@@ -123,19 +123,19 @@ def pairs_to_explain(pairs: Sequence[Pair]) -> list[Pair]:
 def explain_scores(
     pairs: Sequence[Pair], scores: Scores, scale: Scale, threshold: float
 ) -> list[Explanation]:
-    """Explain pairs by the scores of their :func:`pairs_to_explain`.
+    """Explain pairs from the scores of their :func:`pairs_to_explain`.
 
-    What right words add was measured for the shipped judge with its default decoder. For any other
-    judge or decoder 0 is expected, and the signature has ``expected:none``: a word is marked where
-    the caption is better without it.
+    The effects of correct words were measured for the shipped judge with its default decoder. For
+    other judges and decoders the expected effect is 0, and the signature has ``expected:none``: a
+    word is marked if the caption is better without it.
     """
     judged_by = scores.signature.get("revision"), scores.signature.get("decoder")
     known = WORD_EFFECTS.get(judged_by, {})
     signature = scores.signature.with_fields(
         explain=RULES, threshold=f"{threshold:g}", expected="measured" if known else "none"
     )
-    # A caption without a word that is not read is the same to the judge. Its score may be the same
-    # by chance (raw has ten values), its smoothing is not.
+    # Removing a word beyond the judge's limit does not change the smoothed score. Other scores may
+    # be equal by chance (raw has ten values).
     plain = scores.value if scores.smoothing is None else scores.smoothing
     low = LOW * (scale.maximum - scale.minimum)
     explained, row = [], 0

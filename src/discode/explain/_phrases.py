@@ -1,7 +1,7 @@
-"""The words of an English caption that can be wrong, and captions that say nothing in their place.
+"""The words of an English caption that can be wrong, and variants with a neutral replacement.
 
-A word's class is guessed from short lists, its ending and its neighbours: no parser has to be
-downloaded, and a wrong guess costs one clumsy variant. What is on no list is taken for a noun.
+A word's class is guessed from short lists, its ending and its neighbours: this needs no parser, and
+a wrong guess costs only one clumsy variant. A word on no list is assumed to be a noun.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from functools import cache, cached_property
 from importlib.resources import files
 
 KINDS = ("subject", "noun", "person", "modifier", "adjective", "number", "verb")
-"""Kinds of words. The subject is the first noun of a caption, unless it is a person; a modifier
-is a noun before another one."""
+"""Kinds of words. The subject is the first noun of a caption, unless it is a person; a modifier is
+a noun before another one."""
 
 _ENGLISH = re.compile(r"\d|\w*[a-z]")
-"""A number, or a word with a letter of English: in other scripts a sentence may be one word."""
+"""A number, or a word with a Latin letter: in other scripts a sentence may be one word."""
 _CLOSED = ("determiner", "preposition", "be", "pronoun", "other")
-"""Classes of words that are never looked at."""
+"""Classes of words that are not examined."""
 _IN_PHRASE = ("noun", "adjective", "number")
 # Words, the marks between them, and both ends, so that every word has neighbours.
 _TOKEN = re.compile(r"\A|\d+(?:[.,]\d+)*\w*|[^\W_]+(?:['’-][^\W_]+)*|\S|\Z")
@@ -29,17 +29,17 @@ _ADJECTIVE = re.compile(r"..(ful|ous|ish|less|able|ible|ic|al)$")
 
 @dataclass(frozen=True)
 class Span:
-    """A word of a caption, ``caption[start:end]``, and what it does to the score.
+    """A word of a caption, ``caption[start:end]``, and its effect on the score.
 
-    ``str()`` is the word, in brackets and with its effect where it is marked.
+    ``str()`` is the word, in brackets and with its effect if it is marked.
 
     Attributes:
         kind: One of ``KINDS``.
-        variant: The caption that says nothing in its place.
-        effect: The caption's score less that of the variant; NaN where one could not be judged.
-        expected: The effect of a right word of its kind, or 0 where that is not known.
-        marked: Whether it is taken for wrong.
-        error: Why the effect is NaN: "not read" for words that the judge does not reach.
+        variant: The caption with a neutral replacement for the word.
+        effect: The caption's score minus that of the variant; NaN if one could not be judged.
+        expected: The effect of a correct word of its kind, or 0 if that is not known.
+        marked: Whether it is considered wrong.
+        error: Why the effect is NaN: "not read" for words beyond the judge's limit.
     """
 
     start: int
@@ -54,12 +54,12 @@ class Span:
 
     @property
     def blame(self) -> float:
-        """How much less it adds than a right word of its kind."""
+        """How much less it adds than a correct word of its kind."""
         return self.expected - self.effect
 
     @property
     def shown_effect(self) -> str:
-        """The effect with two digits; what rounds to zero is +0.00, from below too."""
+        """The effect with two decimals; zero is always +0.00."""
         return f"{round(self.effect, 2) + 0.0:+.2f}"  # -0.0 + 0.0 is 0.0
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Span:
 
 
 def find_spans(caption: str) -> list[Span]:
-    """Return the words of a caption that say something about the image, in their order.
+    """List the words of a caption that describe the image, in order.
 
     >>> [(span.kind, span.variant) for span in find_spans("a red horse sitting")]
     [('adjective', 'a horse sitting'), ('subject', 'something sitting'), ('verb', 'a red horse')]
@@ -116,7 +116,7 @@ def _is_plural(noun: str) -> bool:
 
 
 class CaptionWords:
-    """The words of a caption in lower case with their classes, and captions with others instead."""
+    """The words of a caption in lower case with their classes, and variants of the caption."""
 
     def __init__(self, caption: str) -> None:
         self.caption = caption
@@ -125,14 +125,14 @@ class CaptionWords:
 
     @cached_property
     def classes(self) -> list[str]:
-        """The classes of all words, "" of what is none."""
+        """The classes of all tokens, "" if they are not English words."""
         classes = [""]
         for i in range(1, len(self.texts)):
             classes.append(self._class(i, classes[-1]))
         return classes
 
     def _class(self, i: int, before: str) -> str:
-        """Return the class of a word, by that of the one before it."""
+        """Guess the class of a word, given that of the previous one."""
         if not _ENGLISH.match(self.texts[i]):
             return ""
         last, word, following = self.texts[i - 1 : i + 2]
@@ -160,7 +160,7 @@ class CaptionWords:
         return "adjective" if leads and _ADJECTIVE.search(word) else "noun"
 
     def instead(self, first: int, last: int, text: str) -> str:
-        """Return the caption with a text in the place of words, and an article that fits it."""
+        """Replace words of the caption by a text, with a suitable article."""
         if self.texts[first - 1] in ("a", "an"):
             first -= 1
             text = f"{'an' if text[0].lower() in 'aeiou' else 'a'} {text}"
@@ -170,7 +170,7 @@ class CaptionWords:
         return self.caption[:start] + text + self.caption[end:]
 
     def without(self, i: int) -> str:
-        """Leave a word out, and the space that is too much then; never all that there is."""
+        """Remove a word with its space; a caption's only word is replaced."""
         if sum(map(bool, self.classes)) == 1:
             return self.instead(i, i, "something")
         if self.classes[i + 1]:
@@ -179,10 +179,10 @@ class CaptionWords:
         return self.caption[:start].rstrip() + self.caption[end:]
 
     def neutral_noun(self, i: int) -> str:
-        """Put something, someone, ... in the place of a noun and what belongs to it.
+        """Replace a noun and its modifiers by something, someone, ...
 
-        The last noun of several in a row alone becomes a thing, where that is English: "a tennis
-        thing"; what comes before it may be right.
+        Of several nouns in a row only the last becomes a thing, if that is English ("a tennis
+        thing"): the words before it may be correct.
         """
         word, first, many = self.texts[i], i, _is_plural(self.texts[i])
         someone = _is_a(word, "person", "people") and word not in ("person", "people")
@@ -198,7 +198,7 @@ class CaptionWords:
         return self.instead(first, i, "someone" if someone else "something")
 
     def neutral_verb(self, i: int) -> str:
-        """Leave a verb out, or put "with" or "doing something" in its place."""
+        """Remove a verb, or replace it by "with" or "doing something"."""
         word, before, after = self.texts[i], self.classes[i - 1], self.classes[i + 1]
         has_object = after in (*_IN_PHRASE, "determiner", "pronoun")
         if before == "noun" or (before == "be" and after == "preposition"):

@@ -29,8 +29,10 @@ from mceval._report import (
     side_rows,
 )
 from mceval._stalls import find_doubts, find_stalls, stuck_images
+from mceval._states import pass_is_void
 from mceval._tables import ROLES, Answer, Login, Pass, Person, Slot
 from mceval._texts import check_text
+from mceval._web.forms import check_ticked
 from mceval._web.images import CampaignImages
 from mceval._web.rendering import Pages
 from mceval._web.requests import PageRequest, image_response, redirect
@@ -44,7 +46,6 @@ from mceval.people import (
     reinstate,
     reissue,
     revoke,
-    taken_back,
     work_record,
 )
 
@@ -52,7 +53,7 @@ SHOWN = 60
 """How many discarded images the page shows, the newest first."""
 RECENT_SECONDS = 900.0
 MOST_INVITED = 200
-"""How many people may be invited by one form."""
+"""The most people that one form can invite."""
 
 
 class AdminPages:
@@ -70,14 +71,14 @@ class AdminPages:
         self.pages, self.images = pages, images
 
     def show(self, name: str, asked: PageRequest, **values: Any) -> Response:
-        """Return a page with what all of them have."""
+        """Render a page with the values that all of them need."""
         return self.pages.show(
-            name, campaign=self.settings.name, settings=self.settings, person=asked.person,
+            name, settings=self.settings, person=asked.person,
             form_token=asked.visitor.form_token, **values,
         )  # fmt: skip
 
     def overview(self, asked: PageRequest) -> Response:
-        """Return the overview of the campaign."""
+        """Show the overview of the campaign."""
         now = asked.now
         with self.db.read() as session:
             domains = domain_rows(session)
@@ -112,13 +113,13 @@ class AdminPages:
         )  # fmt: skip
 
     def invitations(self, asked: PageRequest) -> Response:
-        """Return the page of invitations; links that were handed out are not known any more."""
+        """Show the page of invitations; links that were handed out cannot be shown again."""
         with self.db.read() as session:
             rows = invitation_rows(session, asked.now)
         return self.show("invitations.html", asked, rows=rows, roles=tuple(ROLES), now=asked.now)
 
     def links(self, asked: PageRequest, invitations: Sequence[Invitation]) -> Response:
-        """Return a sheet with new links, to be printed or copied: they are shown once."""
+        """Show new links, to be printed or copied: they are shown once."""
         url = asked.request.url
         address = self.origin or f"{url.scheme}://{url.netloc}"
         return self.show("links.html", asked, made=invitations, address=address)
@@ -130,7 +131,7 @@ class AdminPages:
         """
         form, now = asked.form, asked.now
         if _action(form, "invite", "renew") == "renew":
-            _confirmed(form)
+            check_ticked(form)
             with self.db.read() as session:
                 waiting = [
                     person.id
@@ -138,7 +139,7 @@ class AdminPages:
                     if not joined and person.state == "active" and person.id != asked.person.id
                 ]
             if not waiting:
-                raise InputError("everybody who was invited has joined; there is no link to renew")
+                raise InputError("all invited people have joined; there are no links to renew")
             days, by = _days(form), asked.person.id
             renewed = [reissue(self.db, number, now, days=days, by=by) for number in waiting]
             return self.links(asked, renewed)
@@ -151,7 +152,7 @@ class AdminPages:
         return self.links(asked, new)
 
     def export(self, asked: PageRequest) -> Response:
-        """Return the dataset so far as a zip file, without the images."""
+        """Send the dataset so far as a zip file, without the images."""
         name = re.sub(r"[^A-Za-z0-9]+", "-", self.settings.name).strip("-") or "mceval"
         with tempfile.TemporaryDirectory() as temp:
             folder = Path(temp) / "dataset"
@@ -165,15 +166,15 @@ class AdminPages:
         return Response(buffer.getvalue(), media_type="application/zip", headers=headers)
 
     def person(self, asked: PageRequest) -> Response:
-        """Return the page about one person."""
+        """Show the page about one person."""
         number = asked.number
         with self.db.read() as session:
             row = next((row for row in person_rows(session) if row.id == number), None)
             if row is None:
-                raise HttpError(404, "nobody", f"there is no person {number}")
+                raise HttpError(404, "no_person", f"there is no person {number}")
             passes = session.execute(
                 select(Pass.kind, Pass.reason, func.count())
-                .where(Pass.person_id == number, ~taken_back())
+                .where(Pass.person_id == number, ~pass_is_void("undo"))
                 .group_by(Pass.kind, Pass.reason)
                 .order_by(func.count().desc())
                 .limit(20)
@@ -190,10 +191,10 @@ class AdminPages:
     def act_on_person(self, asked: PageRequest) -> Response:
         """Return a person's work to the queue, let them work again, or end their part.
 
-        Actions: put_back, reinstate, revoke. A new invitation is :meth:`new_invitation`, since its
-        link is shown once.
+        Actions: put_back, reinstate, revoke. :meth:`new_invitation` is separate, since its link is
+        shown once.
         """
-        _confirmed(asked.form)
+        check_ticked(asked.form)
         number, admin = asked.number, asked.person
         action = _action(asked.form, "put_back", "reinstate", "revoke")
         if action == "reinstate":
@@ -209,14 +210,16 @@ class AdminPages:
 
     def new_invitation(self, asked: PageRequest) -> Response:
         """Reissue a person's invitation; the old link and all their browsers stop working."""
-        _confirmed(asked.form)
+        check_ticked(asked.form)
         if asked.number == asked.person.id:
-            raise InputError("a new link for yourself would end this session; use the command line")
+            raise InputError(
+                "a new link would end your own session; use discode mceval people reissue"
+            )
         days, by = _days(asked.form), asked.person.id
         return self.links(asked, [reissue(self.db, asked.number, asked.now, days=days, by=by)])
 
     def image(self, asked: PageRequest) -> Response:
-        """Return an image by its number."""
+        """Send an image by its number."""
         return image_response(self.images.by_id(asked.number))
 
     def act_on_image(self, asked: PageRequest) -> Response:
@@ -229,7 +232,7 @@ class AdminPages:
         if action == "set_aside":
             flag = form.get("flag", "")
             if not (flag.isascii() and flag.isdigit() and len(flag) < 10):
-                raise InputError(f"flag {flag!r} is not the number of a flag")
+                raise InputError(f"flag {flag!r} must be the number of a flag")
             set_flag_aside(self.db, int(flag), asked.now, by=by)
         else:
             act = restore if action == "restore" else take_down
@@ -240,9 +243,9 @@ class AdminPages:
 
 
 def invitation_rows(session: Session, now: float) -> list[tuple[Person, bool, str]]:
-    """Return everybody but those from a platform, whether they joined, and what their link is.
+    """List the invited people, whether they joined, and the state of their link.
 
-    That is "open", "expired", or "none" where it was used up or revoked, or there never was one.
+    A link is "open", "expired", or "none" if it was used up or revoked.
     """
     browsers = set(session.scalars(select(Login.person_id)).all())
     rows = []
@@ -266,12 +269,7 @@ def _action(form: dict[str, str], *actions: str) -> str:
     return lookup({action: action for action in actions}, form.get("action", ""), "action")
 
 
-def _confirmed(form: dict[str, str]) -> None:
-    if form.get("sure") != "yes":
-        raise InputError("please tick the box to confirm")
-
-
 def _days(form: dict[str, str]) -> float | None:
-    """Return for how long a new invitation is to be valid; ``None`` for as long as it takes."""
+    """Read the days for which a new invitation is valid; ``None``: without limit."""
     days = form.get("days", "").strip()
     return Entry({"days": days}, "an invitation").number("days", 0, 3650) if days else None

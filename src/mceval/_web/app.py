@@ -1,8 +1,7 @@
-"""The annotation application: its routes, who may use them, and the pages they answer with.
+"""The annotation application: its routes, their access rules, and their pages.
 
-Every request passes the same four checks: whose browser it is, whether the form is ours, whether
-the person's role allows it, whether consent was given. Handlers are plain functions that run in
-threads, since the database blocks.
+Every request passes the same checks: a known browser, a form from our pages, a role with access,
+and consent. Handlers are plain functions that run in threads, since the database blocks.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from mceval._web.auth import (
     find_visitor,
     network_of,
 )  # fmt: skip
-from mceval._web.forms import read_form, reason_of, reply_of
+from mceval._web.forms import check_ticked, read_form, reason_of, reply_of
 from mceval._web.images import CampaignImages
 from mceval._web.progress import campaign_progress, open_to, person_progress, why_wait
 from mceval._web.rendering import Pages, annotation_files
@@ -49,8 +48,8 @@ HEADERS = SECURITY_HEADERS | {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
-    # With "no-referrer", browsers would send our own forms with the origin "null".
-    # The origin alone, so that a link with an invitation's token never travels as the referrer.
+    # "no-referrer" would make browsers send our own forms with the origin "null". The origin alone
+    # never reveals an invitation's token.
     "referrer-policy": "strict-origin",
 }
 HEADINGS: dict[str | int, str] = {
@@ -63,34 +62,34 @@ HEADINGS: dict[str | int, str] = {
 }
 """The heading of an error page, by the error's code or status."""
 PROGRESS_SECONDS = 3.0
-"""How old the campaign's progress on a page may be."""
+"""Maximum age of the campaign's progress on a page."""
 _log = logging.getLogger("discode.web")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotationOptions:
-    """How the application is run."""
+    """Options of the application."""
 
     images: Path | None = None
-    """Where the images are now, if they were moved."""
+    """The current folder of the images, if they were moved."""
     hosts: tuple[str, ...] | None = None
-    """The names that the server answers to, or None for any."""
+    """The host names that the server accepts, or None for any."""
     origin: str | None = None
-    """The origin that people's browsers name ("https://NAME"), if there is a proxy."""
+    """The public origin ("https://NAME"), if there is a proxy."""
     secure: bool = False
     trust_proxy: bool = False
-    """Take a visitor's address from X-Forwarded-For, which a proxy of yours sets."""
+    """Take client addresses from X-Forwarded-For, which your proxy sets."""
     pause_every: int = 40
     clock: Callable[[], float] = time.time
 
 
 Handler = Callable[[PageRequest], Response]
 ANYBODY, PERSON, WORKER, ADMIN = "anybody", "person", "worker", "admin"
-"""Who may use a route."""
+"""The access rules of routes."""
 
 
 def make_annotation_app(db: Database, options: AnnotationOptions) -> FastAPI:
-    """Return the application around a campaign, as an ASGI application."""
+    """Make the ASGI application of a campaign."""
     return _AnnotationApp(db, options).app()
 
 
@@ -101,10 +100,10 @@ class _AnnotationApp:
         self.guesses = GuessLimiter()
         self.images = CampaignImages(db, options.images)
         self.files = annotation_files()
-        self.pages = Pages(self.files)
         self.cookie = "__Host-discode" if options.secure else "discode"
         with db.read() as session:
             self.settings: CampaignSettings = settings_of(session)
+        self.pages = Pages(self.files, self.settings.name)
         self.admin = AdminPages(db, self.settings, self.pages, self.images, options.origin)
         self._progress: tuple[float, tuple[int, int]] = (float("-inf"), (0, 0))
 
@@ -153,7 +152,7 @@ class _AnnotationApp:
     # Checks and errors
 
     def checked(self, allowed: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """Return the endpoint that calls a handler after the checks, or shows why not."""
+        """Make the endpoint that calls a handler after the checks, or shows an error page."""
 
         async def endpoint(request: Request) -> Response:
             form: dict[str, str] = {}
@@ -181,7 +180,7 @@ class _AnnotationApp:
             visitor.check_form(form.get("form_token", ""))
         person = visitor.person
         if allowed == ADMIN and person.role != "admin":
-            raise HttpError(403, "not_admin", "this page is for the organisers")
+            raise HttpError(403, "not_admin", "only organisers can open this page")
         if allowed == WORKER and person.role == "admin":
             return redirect("/admin")
         if allowed != PERSON and person.state != "active":
@@ -191,14 +190,14 @@ class _AnnotationApp:
         return handler(asked)
 
     async def error_page(self, request: Request, error: Exception, written: str = "") -> Response:
-        """Return a page that says what went wrong, with the caption that somebody had written."""
+        """Show the error, with the caption that the person had written."""
         headers: dict[str, str] = {}
         code, why = "", str(error)
         if isinstance(error, HttpError):
             status, headers, code = error.status, error.headers, error.code
-        elif isinstance(error, HTTPException):  # starlette's own: no such path, no such method
+        elif isinstance(error, HTTPException):  # from starlette: unknown path or method
             status = error.status_code
-            why = "there is no such page" if status == 404 else str(error.detail)
+            why = "this page does not exist" if status == 404 else str(error.detail)
         elif isinstance(error, NotAllowedError):
             status = 409
         elif isinstance(error, InputError):
@@ -210,31 +209,30 @@ class _AnnotationApp:
             status = 500
             _log.error("a page failed", exc_info=error)
         if status == 503 or not isinstance(error, DiscodeError | HTTPException):
-            why = "something went wrong here; please try again in a minute"
+            why = "something went wrong on the server; please try again in a minute"
         heading = HEADINGS.get(code) or HEADINGS.get(status) or "This is not possible"
         return self.pages.show(
-            "message.html", status, headers, campaign=self.settings.name, why=why,
-            heading=heading, written=written,
-        )  # fmt: skip
+            "message.html", status, headers, why=why, heading=heading, written=written
+        )
 
     # Coming and going
 
     def home(self, asked: PageRequest) -> Response:
         if asked.known_visitor is None:
-            return self.pages.show("home.html", campaign=self.settings.name)
+            return self.pages.show("home.html")
         if asked.person.state != "active":
             return self.ended(asked)
         return redirect("/admin" if asked.person.role == "admin" else "/task")
 
     def invitation(self, asked: PageRequest) -> Response:
-        """Greet somebody who has an invitation.
+        """Welcome a person with an invitation.
 
-        The cookie is set by the form of this page and not here: a strict cookie does not travel
-        along when a link in a mail is followed, and programs that open links must not join.
+        The form of this page sets the cookie: a strict cookie is not sent when a link in a mail is
+        followed, and programs that open links must not join.
         """
         token = str(asked.request.path_params["token"])
         person = self.invited(asked, token)
-        return self.pages.show("join.html", campaign=self.settings.name, person=person, token=token)
+        return self.pages.show("join.html", person=person, token=token)
 
     def join(self, asked: PageRequest) -> Response:
         person = self.invited(asked, asked.form.get("token", ""))
@@ -248,18 +246,18 @@ class _AnnotationApp:
     def invited(self, asked: PageRequest, token: str) -> Person:
         address = self.address(asked.request)
         person = people.person_by_token(self.db, token, asked.now)
-        if person is None:  # only then: a valid link works whatever others at this address tried
+        if person is None:  # a valid link works despite failed guesses from this address
             self.guesses.check(address, asked.now)
             self.guesses.failed(address, asked.now)
             why = (
-                "this invitation is unknown or has expired; is the link complete? "
-                "The organisers can send a new one"
+                "this invitation is unknown or has expired; check that the link is complete, or "
+                "ask the organisers for a new one"
             )
             raise HttpError(404, "no_invitation", why)
         return person
 
     def address(self, request: Request) -> str:
-        """Return where a request comes from; for IPv6 the network, whose holder has all of it."""
+        """Client address of a request; for IPv6 the network, which has one holder."""
         address = request.client.host if request.client else ""
         if self.options.trust_proxy:
             address = request.headers.get("x-forwarded-for", address).split(",")[-1].strip()
@@ -284,29 +282,31 @@ class _AnnotationApp:
         )  # fmt: skip
 
     def consent(self, asked: PageRequest) -> Response:
-        if asked.form.get("agreed") != "yes":
-            raise InputError("please tick the box if you agree; without it there is no task")
+        check_ticked(asked.form, "agreed")
         people.record_consent(self.db, asked.person.id, asked.now)
         return redirect("/")
 
     # Working
 
     def task(self, asked: PageRequest, refused: str = "") -> Response:
-        """Show the task that a person has; ``refused`` says why what they sent does not count."""
+        """Show a person's task; ``refused`` is the reason why their answer was not accepted."""
         task = queue.next_task(self.db, asked.person.id, asked.now)
         if task is None:
             with self.db.read() as session:
                 why = why_wait(session, asked.person)
-                self._progress = (asked.now, campaign_progress(session))  # said in words there
+                self._progress = (
+                    asked.now,
+                    campaign_progress(session),
+                )  # those pages show it in words
             return self.page("wait.html" if why else "done.html", asked, refused, why=why)
-        # Without a name for the answer there can be none: not to an image that nobody sees.
+        # No answer can be sent without a name, so none is accepted for a missing image.
         there = self.images.has_file(asked.person.id, task.lease)
         submission = asked.visitor.new_submission(task.lease) if there else ""
         written = asked.form.get("text") if asked.form.get("lease") == task.lease else None
         return self.page(
             f"{task.kind}.html", asked, refused, task=task, submission=submission,
             longest=LONGEST, skips=self.settings.rules.skips, written=written,
-            # often enough for both: time counts while there are signs of life, and a lease lasts
+            # often enough to count working time and to keep the lease
             beat_seconds=min(IDLE_SECONDS, task.expires - task.begun) / 3,
         )  # fmt: skip
 
@@ -323,7 +323,7 @@ class _AnnotationApp:
         return redirect("/pause" if count and count % self.options.pause_every == 0 else "/task")
 
     def again(self, asked: PageRequest, error: InputError) -> Response:
-        """Show the task once more, with what was written, unless it is no longer theirs."""
+        """Show the task again, with the written text, unless it is no longer theirs."""
         if isinstance(error, NotAllowedError):
             raise error
         return self.task(asked, str(error))
@@ -342,7 +342,7 @@ class _AnnotationApp:
         return redirect("/task")
 
     def heartbeat(self, asked: PageRequest) -> Response:
-        """Hold a task longer, for somebody who is still looking at it."""
+        """Extend the lease of a person who is active on the page."""
         queue.heartbeat(self.db, asked.person.id, asked.form.get("lease", ""), asked.now)
         return Response(status_code=204)
 
@@ -350,13 +350,12 @@ class _AnnotationApp:
         return self.page("pause.html", asked, pays=self.settings.pay_per_hour > 0)
 
     def withdraw(self, asked: PageRequest) -> Response:
-        if asked.form.get("sure") != "yes":
-            raise InputError("please tick the box if you want to leave")
+        check_ticked(asked.form)
         people.withdraw(self.db, asked.person.id, asked.now)
         return redirect("/")
 
     def ended(self, asked: PageRequest) -> Response:
-        """Return the last page of somebody whose part has ended; it leads nowhere else."""
+        """Show the last page to a person whose part has ended."""
         return self.page("ended.html", asked, code=403)
 
     def image(self, asked: PageRequest) -> Response:
@@ -366,11 +365,11 @@ class _AnnotationApp:
     # Files and pages
 
     async def file(self, request: Request) -> Response:
-        """Answer with a file of the table, by its whole path."""
+        """Send a static file by its path."""
         file = self.files.get(request.url.path)
         if file is None:
             raise HTTPException(404)
-        # Browsers may keep it: its address has its digest.
+        # Browsers may cache it: its URL contains its digest.
         headers = {"cache-control": "public, max-age=31536000, immutable"}
         return Response(file.content, media_type=file.media_type, headers=headers)
 
@@ -380,7 +379,7 @@ class _AnnotationApp:
     def page(
         self, name: str, asked: PageRequest, refused: str = "", code: int = 200, **values: Any
     ) -> Response:
-        """Return a page with the person's progress and the campaign's, and what was refused."""
+        """Render a page with the person's and the campaign's progress and a refusal, if any."""
         with self.db.read() as session:
             progress = person_progress(session, asked.person.id)
             left = open_to(session, asked.person, asked.now)
@@ -388,7 +387,7 @@ class _AnnotationApp:
                 self._progress = (asked.now, campaign_progress(session))
         undoable = progress.last is not None and asked.now - progress.last < UNDO_SECONDS
         return self.pages.show(
-            name, 400 if refused else code, campaign=self.settings.name, person=asked.person,
-            mine=progress, left=left, refused=refused, undoable=undoable,
-            progress=self._progress[1], form_token=asked.visitor.form_token, **values,
+            name, 400 if refused else code, person=asked.person, mine=progress, left=left,
+            refused=refused, undoable=undoable, progress=self._progress[1],
+            form_token=asked.visitor.form_token, **values,
         )  # fmt: skip

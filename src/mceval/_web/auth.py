@@ -1,7 +1,7 @@
-"""Sessions of people's browsers, and the tokens that prove that a form is ours.
+"""Browser sessions, and tokens that prove that a form is from our pages.
 
-A browser keeps a random key in a cookie; the database keeps its hash. The token in every form and
-the signature on the name of every answer are derived from the key.
+A browser has a random key in a cookie; the database stores its hash. The token in each form and the
+signature of each answer's name are derived from the key.
 """
 
 from __future__ import annotations
@@ -42,27 +42,25 @@ class Visitor:
 
     @property
     def form_token(self) -> str:
-        """The token in our forms, which a page of another site cannot know."""
+        """The token in our forms, which other sites cannot know."""
         return _mac(self.key, "form")
 
     def check_form(self, token: str) -> None:
-        """Raise unless a form is one of ours."""
+        """Refuse forms that are not from our pages."""
         if not hmac.compare_digest(token.encode(errors="replace"), self.form_token.encode()):
-            raise HttpError(
-                403, "forged", "this form was not made for you, or is from an earlier visit"
-            )
+            raise HttpError(403, "forged", "this form is not yours, or is from an earlier visit")
 
     def new_submission(self, lease: str) -> str:
-        """Return a name for the answer to a task: random, signed, sent along by the form."""
+        """Make a random, signed name for the answer to a task, which the form sends back."""
         nonce = secrets.token_urlsafe(12)
         return f"{nonce}.{_mac(self.key, 'answer', lease, nonce)}"
 
     def check_submission(self, lease: str, submission: str) -> None:
-        """Raise unless this visitor was given the name for this task."""
+        """Refuse names that this visitor did not get for this task."""
         nonce, _, mac = submission.partition(".")
         expected = _mac(self.key, "answer", lease, nonce)
         if not hmac.compare_digest(mac.encode(errors="replace"), expected.encode()):
-            raise HttpError(403, "forged", "this answer was not made with your page")
+            raise HttpError(403, "forged", "this answer is not from your page")
 
 
 def _mac(key: str, *parts: str) -> str:
@@ -72,7 +70,7 @@ def _mac(key: str, *parts: str) -> str:
 
 @transaction
 def begin_session(session: Session, person: int, now: float) -> str:
-    """Begin a session and return its key. Sessions that have run out are deleted."""
+    """Begin a session and return its key; delete expired sessions."""
     key, expires = secrets.token_urlsafe(32), now + SESSION_SECONDS
     session.execute(delete(Login).where(Login.expires <= now))
     session.add(Login(key_hash=hash_token(key), person_id=person, created=now, expires=expires))
@@ -80,7 +78,7 @@ def begin_session(session: Session, person: int, now: float) -> str:
 
 
 def find_visitor(db: Database, key: str | None, now: float) -> Visitor | None:
-    """Return the person to whom a browser belongs."""
+    """Find the person to whom a browser belongs."""
     if not key or len(key) > _LONGEST_KEY:
         return None
     with db.read() as session:
@@ -95,7 +93,7 @@ def end_session(session: Session, key: str) -> None:
 
 
 def network_of(address: str) -> str:
-    """Return the address by which guesses are counted: of IPv6 the /64, which one holder has.
+    """Address by which guesses are counted: for IPv6 the /64, which has one holder.
 
     >>> network_of("2001:db8::1"), network_of("::1"), network_of("::ffff:192.0.2.1")
     ('2001:db8::/64', '::/64', '192.0.2.1')
@@ -113,7 +111,7 @@ def network_of(address: str) -> str:
 
 @dataclass
 class GuessLimiter:
-    """Limits how often an address may try invitations that do not exist.
+    """Limits the attempts per address to open unknown invitations.
 
     >>> guesses = GuessLimiter(allowed=1)
     >>> guesses.failed("1.2.3.4", 0.0)
@@ -130,7 +128,7 @@ class GuessLimiter:
     _failed: OrderedDict[str, list[float]] = field(default_factory=OrderedDict)
 
     def check(self, address: str, now: float) -> None:
-        """Raise if there were too many failures from an address."""
+        """Refuse an address with too many recent failures."""
         recent = [then for then in self._failed.get(address, ()) if then > now - self.seconds]
         if len(recent) >= self.allowed:
             wait = max(1, round(recent[0] + self.seconds - now))
@@ -142,7 +140,7 @@ class GuessLimiter:
             )
 
     def failed(self, address: str, now: float) -> None:
-        """Record a failure; with too many addresses, the one that failed longest ago is dropped."""
+        """Record a failure; with too many addresses, drop the oldest."""
         recent = [then for then in self._failed.pop(address, ()) if then > now - self.seconds]
         self._failed[address] = [*recent, now][-self.allowed :]
         if len(self._failed) > self.addresses:

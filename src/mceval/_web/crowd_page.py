@@ -1,4 +1,4 @@
-"""The page of a task on a crowd platform: the application's own parts, in one file."""
+"""The page of a task on a crowd platform: the application's parts in one file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mceval._crowd import CrowdTask
 
 LARGEST = 65_535
-"""Bytes of a question that Mechanical Turk accepts."""
+"""Maximum bytes of a question on Mechanical Turk."""
 _SCHEMA = (
     "http://mechanicalturk.amazonaws.com/AWSMechanicalTurkDataSchemas/2011-11-11/HTMLQuestion.xsd"
 )
@@ -31,9 +31,8 @@ _SCRIPTS = ("crowd.js", "annotate.js", "task.js")
 class CrowdPages:
     """Pages with the application's guide, definitions, layout, zoom, skip and flag.
 
-    They load nothing but the image: style, scripts and the guide's examples are part of them. The
-    page draws at random which caption comes first and sends that along; the choice that it sends
-    is the caption, not its place.
+    They embed style, scripts and the guide's examples, and load only the image. The page draws the
+    order of the captions and sends it along; the choice that it sends is the caption, not its side.
     """
 
     def __init__(self, instructions: str = "", *, skips: bool = True) -> None:
@@ -42,7 +41,7 @@ class CrowdPages:
         self.style = Markup((HERE / "static" / "annotate.css").read_text(encoding="utf-8"))
 
     def page(self, kind: str, image_url: str, captions: tuple[str, ...], task: str = "") -> str:
-        """Return the page of a task; all texts are escaped here unless they are ``Markup``."""
+        """Render the page of a task; all texts are escaped unless they are ``Markup``."""
         return self.template.render(
             kind=kind, task=task, image_url=image_url, captions=captions, skips=self.skips,
             instructions=self.instructions, submit=_SUBMIT, longest=LONGEST, example=_example,
@@ -50,13 +49,13 @@ class CrowdPages:
         )  # fmt: skip
 
     def layout(self, kind: str) -> str:
-        """Return the page with the platform's ${columns}, whose texts are escaped in the table."""
+        """Render the page with the platform's ${columns}, whose texts are escaped in the table."""
         names = ("first", "second") if kind == "compare" else ("caption",)
         columns = tuple(Markup(f"${{{name}}}") for name in names)
         return self.page(kind, Markup("${image_url}"), columns, Markup("${task}"))
 
     def question(self, task: CrowdTask) -> str:
-        """Return a task as Mechanical Turk's HTMLQuestion."""
+        """Render a task as Mechanical Turk's HTMLQuestion."""
         body = self.page(task.kind, task.image_url, task.captions, task.task)
         body = body.replace("]]>", "]]]]><![CDATA[>")
         question = (
@@ -66,9 +65,8 @@ class CrowdPages:
         size = len(question.encode())
         if size > LARGEST:
             raise InputError(
-                f"the page of task {task.task} has {size:,} bytes and Mechanical Turk takes "
-                f"{LARGEST:,}; shorten the campaign's instructions or its captions, or give "
-                "--form csv"
+                f"the page of task {task.task} has {size:,} bytes, more than Mechanical Turk's "
+                f"{LARGEST:,}; shorten the instructions or captions, or use --form csv"
             )
         return question
 
@@ -79,15 +77,15 @@ def _data_url(content: bytes, media_type: str) -> str:
 
 @cache
 def _script(name: str) -> str:
-    # As an address: the website would take ${...} in a script for a column. What only readers of
-    # the script need stays out, to leave room for captions and instructions.
+    # As a data URL, since the website would replace ${...} in a script by a column. Comments and
+    # indentation are removed to leave room for captions and instructions.
     code = re.sub(rb"(?m)^\s*(//.*\n)?", b"", (HERE / "static" / name).read_bytes())
     return _data_url(code, "text/javascript")
 
 
 @cache
 def _example(name: str) -> str:
-    """Return an image of the guide, as small as it is shown."""
+    """Scale an image of the guide to its displayed size, as a data URL."""
     small = open_image(demo_path() / Path(name).name)
     small.thumbnail((180, 180))
     written = io.BytesIO()

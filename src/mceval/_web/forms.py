@@ -1,4 +1,4 @@
-"""Read the forms that the pages send."""
+"""Read the forms of the pages."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from discode.errors import HttpError, InputError, lookup
 from mceval.queue import Choice, Look, Revision
 
 BODY = 64 << 10
-"""The most bytes of a form; a revised caption has at most 4000 characters."""
+"""Maximum bytes of a form; a revised caption has at most 4000 characters."""
 SECONDS = 20.0
-"""How long a form may take to arrive."""
+"""Maximum time for a form to arrive."""
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form, or refuse the request."""
+    """Read the fields of a form, or refuse the request."""
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise HttpError(415, "no_form", "send a form")
+        raise HttpError(415, "no_form", "the request must be a form")
     try:
         body = await asyncio.wait_for(_receive(request), SECONDS)
     except asyncio.TimeoutError:
-        raise HttpError(408, "slow", f"the form took over {SECONDS:g} s to arrive") from None
+        raise HttpError(408, "slow", f"the form took more than {SECONDS:g} s to arrive") from None
     try:
         pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, max_num_fields=20, errors="strict"
         )
-    except ValueError as error:  # half a character, or hundreds of fields
+    except ValueError as error:  # invalid UTF-8, or too many fields
         raise HttpError(400, "no_form", "the form cannot be read") from error
     return dict(pairs)
 
@@ -39,14 +39,20 @@ async def _receive(request: Request) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > BODY:
-            raise HttpError(413, "too_large", f"the form is over {BODY} bytes")
+            raise HttpError(413, "too_large", f"the form exceeds {BODY} bytes")
     return bytes(body)
 
 
+def check_ticked(form: dict[str, str], name: str = "sure") -> None:
+    """Check that a form's box is ticked."""
+    if form.get(name) != "yes":
+        raise InputError("please tick the box to confirm")
+
+
 def reply_of(form: dict[str, str]) -> Choice | Revision | Look:
-    """Return the one answer that a form holds."""
+    """Read the answer in a form."""
     if sum(name in form for name in ("side", "look", "text")) != 1:
-        raise InputError("an answer is either a side, a second look or a text")
+        raise InputError("an answer must be a side, a second look or a text")
     if "side" in form:
         return Choice({"left": 0, "right": 1}.get(form["side"], -1))
     if "look" in form:
@@ -55,7 +61,7 @@ def reply_of(form: dict[str, str]) -> Choice | Revision | Look:
 
 
 def reason_of(form: dict[str, str]) -> str:
-    """Return the reason that was chosen, with the text that was added to it.
+    """Join the chosen reason with the text that was added to it.
 
     >>> reason_of({"reason": "Other", "more": "too dark"})
     'Other: too dark'

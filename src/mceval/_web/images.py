@@ -1,4 +1,4 @@
-"""Images for a browser: only those of the database, and only if the file is unchanged."""
+"""Send images of the campaign to browsers, if their files are unchanged."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from mceval.database import Database
 class CampaignImages:
     """Finds the images of a campaign.
 
-    An image that must be decoded has a copy from intake. Where the copy is missing (the campaign is
-    older, or its database came alone to this machine) it is made once; one at a time, since a large
-    image takes a gigabyte. In ``folder``, if images were moved, they are found by their source.
+    Images that must be decoded have a copy from intake. A missing copy (of an older campaign, or if
+    only the database was moved) is made once; one at a time, since a large image takes a gigabyte.
+    Moved images are found in ``folder`` by their source.
     """
 
     def __init__(self, db: Database, folder: Path | None = None) -> None:
         self.db = db
         self.folder = folder.resolve() if folder is not None else None
         if self.folder is not None and not self.folder.is_dir():
-            raise InputError(f"--images {folder} is not a folder")
+            raise InputError(f"there is no folder --images {folder}")
         self._copies = ShownCopies(copies_folder(db))
-        # Of the server's own, where the campaign's folder cannot be written; it goes with it.
+        # A temporary folder, used if the campaign's folder is not writable.
         spare = Path(tempfile.mkdtemp(prefix="discode-images-"))
         weakref.finalize(self, shutil.rmtree, spare, ignore_errors=True)
         self._spare = ShownCopies(spare)
         self._decoding = threading.Lock()
 
     def missing(self) -> list[str]:
-        """Return the sources of images that people may meet and whose file is not there."""
+        """List the sources of usable images whose files are missing."""
         with self.db.read() as session:
             rows = session.scalars(
                 select(Image)
@@ -54,11 +54,11 @@ class CampaignImages:
             return False
 
     def of_task(self, person: int, lease: str) -> ShownImage:
-        """Return the image of a task that a person holds."""
+        """Open the image of a task that a person holds."""
         return self._open(self._of_task(person, lease))
 
     def has_file(self, person: int, lease: str) -> bool:
-        """Return whether the file of a task's image is there."""
+        """Whether the file of a task's image exists."""
         image = self._of_task(person, lease)
         return image is not None and self._is_there(image)
 
@@ -71,13 +71,13 @@ class CampaignImages:
             )
 
     def by_id(self, number: int) -> ShownImage:
-        """Return an image by its number, for admins."""
+        """Open an image by its number, for organisers."""
         with self.db.read() as session:
             return self._open(session.get(Image, number))
 
     def _open(self, image: Image | None) -> ShownImage:
         if image is None:
-            raise HttpError(404, "no_image", "there is no such image, or it is not yours")
+            raise HttpError(404, "no_image", "this image does not exist, or is not yours")
         try:
             copy = self._kept(image) or without_metadata(checked_bytes(image, self.folder))
             if copy is not None:
@@ -85,7 +85,7 @@ class CampaignImages:
             with self._decoding:
                 return self._kept(image) or self._decode(image)
         except InputError as error:
-            why = "the image's file is gone, has changed, or cannot be opened"
+            why = "the image's file is missing, has changed, or cannot be opened"
             raise HttpError(404, "no_image", why) from error
 
     def _kept(self, image: Image) -> ShownImage | None:

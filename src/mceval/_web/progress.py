@@ -1,4 +1,4 @@
-"""How far a person and the campaign are, and whether a person may get a task later."""
+"""The progress of a person and of the campaign, and whether a person may get tasks later."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
-from mceval._states import answer_counts
+from mceval._states import answer_counts, pass_is_void
 from mceval._tables import ROLES, Answer, Domain, Image, Pass, Person, Slot
 from mceval.database import rules_of
-from mceval.people import taken_back
 from mceval.queue._leases import is_free, person_may_have
 
 MANY = 100
-"""Up to here the images that are open to a person are counted; beyond, there are just many."""
+"""Images that are open to a person are counted up to this number."""
 
 
 @dataclass(frozen=True)
 class PersonProgress:
-    """A person's work so far: what counts, and what they did last."""
+    """A person's valid work so far, and their last act."""
 
     compared: int
     revised: int
@@ -27,9 +26,9 @@ class PersonProgress:
     skipped: int
     flagged: int
     last: float | None
-    """When they last did something: for a while it can be taken back."""
+    """The time of the last act, which can be undone for a while."""
     last_act: str
-    """What that was, in words."""
+    """A description of the last act."""
 
     @property
     def answers(self) -> int:
@@ -39,7 +38,7 @@ class PersonProgress:
 
 # Run for every page, so they are built once.
 _COUNTED = (Answer.person_id == bindparam("person")) & answer_counts()
-_NOT_UNDONE = (Pass.person_id == bindparam("person")) & ~taken_back()
+_NOT_UNDONE = (Pass.person_id == bindparam("person")) & ~pass_is_void("undo")
 _ANSWERS = select(Answer.kind, func.count()).where(_COUNTED).group_by(Answer.kind)
 _PASSES = select(Pass.kind, func.count()).where(_NOT_UNDONE).group_by(Pass.kind)
 _LAST_ANSWER = select(Answer).where(_COUNTED).order_by(Answer.id.desc()).limit(1)
@@ -47,7 +46,7 @@ _LAST_PASS = select(Pass).where(_NOT_UNDONE).order_by(Pass.id.desc()).limit(1)
 
 
 def person_progress(session: Session, person: int) -> PersonProgress:
-    """Return what a person has done, and what they did last."""
+    """Summarise a person's work and their last act."""
     values = {"person": person}
     answers = dict(session.execute(_ANSWERS, values).all())
     passes = dict(session.execute(_PASSES, values).all())
@@ -75,17 +74,17 @@ def _answer_in_words(answer: Answer) -> str:
 
 
 def campaign_progress(session: Session) -> tuple[int, int]:
-    """Return how many images are done, and how many there should be."""
+    """Count the finished images and the sum of the quotas."""
     done = session.scalar(select(func.count()).where(Image.state == "done"))
     quota = session.scalar(select(func.sum(Domain.quota)))
     return done or 0, quota or 0
 
 
 def open_to(session: Session, person: Person, now: float) -> int:
-    """Return how many images are open to a person now, counted up to :data:`MANY`.
+    """Count the images that are open to a person now, up to :data:`MANY`.
 
-    Others work on them as well, and images that are discarded are replaced, so that this is what
-    there is to do and not what will be left for them.
+    Others work on the same images, and discarded images are replaced, so the
+    person will get a different number.
     """
     if not ROLES[person.role]:
         return 0
@@ -104,10 +103,10 @@ def open_to(session: Session, person: Person, now: float) -> int:
 
 
 def why_wait(session: Session, person: Person) -> str:
-    """Return why a person for whom there is no task now may find one later; "" if they will not.
+    """Explain why a person without a task may get one later; "" if they will not.
 
-    That is so if somebody else holds a task that this person may have, if an image did not load for
-    them, or if an image that is being compared may be discarded and replaced by one that waits.
+    They may if another person holds a task that they may have, if an image did not load for them,
+    or if an image in comparison may be discarded and replaced.
     """
     kinds = ROLES[person.role]
     held = (
@@ -119,8 +118,8 @@ def why_wait(session: Session, person: Person) -> str:
     if count:
         images = "1 image that is" if count == 1 else f"{count} images that are"
         return (
-            f"Other people hold {images} open to you, too. What they do not finish goes to whoever "
-            "asks next: look again in a quarter of an hour."
+            f"Other people are working on {images} also open to you. Unfinished tasks become free "
+            "again, so please check again in a quarter of an hour."
         )
     unloaded = (
         select(Slot.id)
@@ -130,7 +129,7 @@ def why_wait(session: Session, person: Person) -> str:
         .limit(1)
     )
     if session.scalar(unloaded) is not None:
-        return "What did not load for you will be shown to you once more: look again in an hour."
+        return "You will get images that did not load again. Please check again in an hour."
     if "study" in kinds:
         return ""
     undecided = (
@@ -143,13 +142,13 @@ def why_wait(session: Session, person: Person) -> str:
         return ""
     if "revise" in kinds and rules_of(session).revise == "agreed":
         return (
-            "Captions are improved once people agree on them, and those who compare have not got "
-            "that far. There is no telling when: look again tomorrow."
+            "Captions are improved once people agree on an image, and the comparisons are not "
+            "finished yet. Please check again tomorrow."
         )
     waiting = select(Image.id).where(Image.state == "pool", Image.first.is_not(None)).limit(1)
     if session.scalar(waiting) is None:
         return ""
     return (
-        "You have dealt with all images that are open. Where people disagree, a new image takes "
-        "the place of the old one, and then there is work for you again: look again tomorrow."
+        "You have finished all images that are open. If people disagree on an image, a new one "
+        "replaces it and needs answers. Please check again tomorrow."
     )

@@ -1,4 +1,4 @@
-"""Render pages from templates, with everything escaped; the static files they use."""
+"""Render pages from templates, and list their static files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ HERE = Path(__file__).parent
 
 
 def annotation_files() -> dict[str, StaticFile]:
-    """Return every file that is served, by its path: style, script, icon, the examples."""
+    """Read every served file, by URL path: style, scripts, icon, examples."""
     return read_static("/static", [*(HERE / "static").iterdir(), ICON, *demo_path().glob("*.jpg")])
 
 
 class Pages:
-    """The templates. Every value is shown as text: ``<`` is shown as ``<``."""
+    """The templates. All values are escaped."""
 
-    def __init__(self, files: dict[str, StaticFile]) -> None:
+    def __init__(self, files: dict[str, StaticFile], campaign: str = "") -> None:
         self.files = files
         self.environment = Environment(
             loader=FileSystemLoader(HERE / "pages"),
@@ -35,27 +35,27 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self.environment.globals |= {"static": self.static, "guide": guide}
+        self.environment.globals |= {"static": self.static, "guide": guide, "campaign": campaign}
         self.environment.filters |= {
             "percent": percent, "fixed": fixed, "span": span, "count": "{:,}".format,
             "date": date,
         }  # fmt: skip
 
     def static(self, name: str) -> str:
-        """Return the address of a file, with its digest."""
+        """URL of a file, with its digest."""
         path = f"/static/{name}"
         return f"{path}?v={self.files[path].digest}"
 
     def show(
         self, name: str, code: int = 200, headers: dict[str, str] | None = None, **values: Any
     ) -> Response:
-        """Return a page as an answer."""
+        """Render a page as a response."""
         text = self.environment.get_template(name).render(values)
         return HTMLResponse(text, code, headers)
 
 
 def percent(value: float) -> str:
-    """Return a share in percent; a dash for NaN.
+    """Format a share in percent; a dash for NaN.
 
     >>> percent(0.25), percent(float("nan"))
     ('25 %', '–')
@@ -64,7 +64,7 @@ def percent(value: float) -> str:
 
 
 def fixed(value: float, digits: int = 2) -> str:
-    """Return a number with so many decimals; a dash for NaN.
+    """Format a number with this many decimals; a dash for NaN.
 
     >>> fixed(0.756), fixed(float("nan"))
     ('0.76', '–')
@@ -73,7 +73,7 @@ def fixed(value: float, digits: int = 2) -> str:
 
 
 def date(seconds: float) -> str:
-    """Return a time in words, in UTC: people and servers are in many places.
+    """Format a time in UTC: people and servers are in many places.
 
     >>> date(0.0)
     '1970-01-01 00:00 UTC'
@@ -82,7 +82,7 @@ def date(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a duration in words.
+    """Format a duration.
 
     >>> span(8.25), span(95), span(7300), span(float("nan"))
     ('8.2 s', '1 min 35 s', '2 h 1 min', '–')

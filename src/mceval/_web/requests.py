@@ -1,4 +1,4 @@
-"""What every page has: the request with its form and person, and the common answers."""
+"""The request with its form and person, and common responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mceval._web.auth import Visitor
 
 @dataclass(frozen=True)
 class PageRequest:
-    """A request as handlers see it, with the form and the person who asks."""
+    """A request for a handler, with its form and person."""
 
     request: Request
     now: float
@@ -24,14 +24,14 @@ class PageRequest:
 
     @property
     def visitor(self) -> Visitor:
-        """Who asks; 401 where nobody has joined with this browser."""
+        """The person and their browser; 401 if no one has joined with it."""
         if self.known_visitor is None:
             raise HttpError(401, "unknown", "please open your invitation link again")
         return self.known_visitor
 
     @property
     def person(self) -> Person:
-        """The person who asks."""
+        """The person behind the request."""
         return self.visitor.person
 
     @property
@@ -39,16 +39,16 @@ class PageRequest:
         """The number in the page's address."""
         text = str(self.request.path_params["number"])
         if not text.isascii() or not text.isdigit() or len(text) > 9:
-            raise HttpError(404, "no_number", "there is no such page")
+            raise HttpError(404, "no_number", "this page does not exist")
         return int(text)
 
 
 def redirect(path: str) -> RedirectResponse:
-    """Return the answer that leads a browser to another page."""
+    """Redirect a browser to another page."""
     return RedirectResponse(path, 303)
 
 
 def image_response(image: ShownImage) -> Response:
-    """Return the answer that is an image."""
+    """Answer with an image."""
     headers = {"cache-control": "private, max-age=900", "content-disposition": "inline"}
     return Response(image.data, media_type=image.media_type, headers=headers)

@@ -1,4 +1,4 @@
-"""The queue of tasks: who gets which one, and how answers are recorded.
+"""The queue of tasks: assigning them to people and recording answers.
 
 Each function is one short transaction.
 """

@@ -12,7 +12,7 @@ from discode.errors import InputError, NotAllowedError
 from mceval import people
 from mceval._checks import pass_may_count
 from mceval._states import WORK_KINDS, log_event, return_slot, settle_image
-from mceval._tables import Answer, Image, Pass, PassVoid, Slot
+from mceval._tables import Answer, Image, Pass, PassVoid, Person, Slot
 from mceval._texts import check_revision, check_submission, check_text
 from mceval.database import Database, checks_of, rules_of, transaction
 from mceval.queue._leases import (
@@ -27,7 +27,7 @@ from mceval.queue._leases import (
 from mceval.rules import is_swapped
 
 REVISION_TIMES = 2.0
-"""A revision takes at least so many times the seconds of a quick comparison."""
+"""Minimum time of a revision, as a multiple of that of a quick comparison."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Choice:
 
     def __post_init__(self) -> None:
         if self.side not in (0, 1) or isinstance(self.side, bool):
-            raise InputError(f"a comparison is answered with side 0 or 1, not {self.side!r}")
+            raise InputError(f"the side of a comparison must be 0 or 1, not {self.side!r}")
 
     def columns(self, session: Session, image: Image, slot: Slot, seconds: float) -> dict[str, Any]:
-        """Return the answer's columns."""
+        """Columns of the answer's row."""
         swapped = is_swapped(rules_of(session), image.digest, slot.person_id or 0)
         return {"choice": self.side ^ swapped, "swapped": swapped}
 
 
 @dataclass(frozen=True)
 class Revision:
-    """A revised caption; ``unchanged`` says that the caption is right as it is."""
+    """A revised caption; ``unchanged`` confirms that the caption is right as it is."""
 
     kind: ClassVar[str] = "revise"
     text: str
@@ -59,29 +59,29 @@ class Revision:
         check_text(self.text, "a revised caption")
 
     def columns(self, session: Session, image: Image, slot: Slot, seconds: float) -> dict[str, Any]:
-        """Return the answer's columns, or ask it back if it was not changed or came too soon."""
+        """Columns of the answer's row; refused if the text is unchanged or came too soon."""
         (caption,) = texts_of(session, (to_revise(image),))
         text = check_revision(self.text, caption, unchanged=self.unchanged)
         if seconds < REVISION_TIMES * checks_of(session).quick_seconds:
             raise InputError(
-                "that was quick: please look at the image and at every word again, then send"
+                "that was quick; please check the image and every word again, then send"
             )
         return {"text": text}
 
 
 @dataclass(frozen=True)
 class Look:
-    """Whether a revision is right; of a second look."""
+    """The answer to a second look: whether a revision is right."""
 
     kind: ClassVar[str] = "look"
     accepted: bool
 
     def __post_init__(self) -> None:
         if not isinstance(self.accepted, bool):
-            raise InputError("a second look is answered with accept or reject")
+            raise InputError("the answer to a second look must be accept or reject")
 
     def columns(self, session: Session, image: Image, slot: Slot, seconds: float) -> dict[str, Any]:
-        """Return the answer's columns."""
+        """Columns of the answer's row."""
         return {"choice": int(self.accepted)}
 
 
@@ -93,32 +93,34 @@ def submit(
     now: float,
     reply: Choice | Revision | Look,
 ) -> None:
-    """Record an answer to the task of a lease; sent twice under one ``submission``, it counts once.
+    """Record the answer to the task of a lease; one ``submission`` counts once.
 
     Raises:
-        NotAllowedError: The lease ran out and somebody else has the task, or the person may not.
-        InputError: The answer is not valid, or came before anybody could see the task.
+        NotAllowedError: The lease expired and another person has the task, or the person may not.
+        InputError: The answer is invalid, or came before the task could be seen.
     """
     check_submission(submission)
     why = _submit(db, person, lease, submission, now, reply)
-    if why:  # a transaction of its own: it locks other images than this one
+    if why:  # in a separate transaction, since it locks other images
         people.mark_careless(db, person, why, now)
 
 
 @transaction
 def skip(session: Session, person: int, lease: str, reason: str, now: float) -> None:
-    """Return a task for good, with a reason; enough people who skip an image discard it."""
+    """Give up a task for good, with a reason; an image that enough people skip is discarded."""
     if not rules_of(session).skips:
-        raise NotAllowedError("this campaign has no skips; please choose, or flag the image")
+        raise NotAllowedError(
+            "this campaign does not allow skips; please choose, or flag the image"
+        )
     _skip_or_flag(session, person, lease, "skip", reason, now)
 
 
 @transaction
 def flag(session: Session, person: int, lease: str, reason: str, now: float) -> None:
-    """Report that something is wrong with an image; enough people who do discard it.
+    """Report a problem with an image; an image that enough people flag is discarded.
 
-    Every flag is recorded and shown to organisers. One beyond the person's limit
-    (:class:`~mceval._checks.Checks`) does not count towards discarding the image.
+    Organisers see every flag. Flags beyond the person's limit (:class:`~mceval._checks.Checks`) do
+    not count towards discarding the image.
     """
     _skip_or_flag(session, person, lease, "flag", reason, now)
 
@@ -132,7 +134,7 @@ def _submit(
     now: float,
     reply: Choice | Revision | Look,
 ) -> str:
-    """Record an answer; return why the person is careless now, or ""."""
+    """Record an answer; the reason why the person is careless now, or ""."""
     known = session.scalar(select(Answer).where(Answer.submission == submission))
     if known is not None:
         if known.person_id != person_id:
@@ -143,9 +145,9 @@ def _submit(
     check_seen(person, now)
     kind = kind_shown(slot, person)
     if reply.kind != kind:
-        raise InputError(f"this task is to {kind}; it cannot be answered with a {reply.kind}")
+        raise InputError(f"this is a task to {kind}, not to {reply.kind}")
     image = session.get_one(Image, slot.image_id)
-    seconds = max(0.0, now - (slot.leased_at or now))  # a clock may be set back
+    seconds = max(0.0, now - (slot.leased_at or now))  # the clock may be set back
     answer = Answer(
         slot_id=slot.id, round=slot.round, image_id=slot.image_id, person_id=person.id,
         kind=slot.kind, submission=submission, seconds=seconds, created=now,
@@ -172,14 +174,20 @@ def _skip_or_flag(
 ) -> None:
     reason = check_text(reason, "a reason")
     person = active_person(session, person_id)
-    slot = leased_slot(session, person, lease)
+    record_pass(session, leased_slot(session, person, lease), person, kind, reason, now)
+
+
+def record_pass(
+    session: Session, slot: Slot, person: Person, kind: str, reason: str, now: float
+) -> None:
+    """Add a skip or flag, return the slot that its person holds, and update the image's state."""
     image, task = slot.image_id, slot.kind
     return_slot(session, slot)
     counts = pass_may_count(
         checks_of(session),
         kind,
         people.passes_of(session, person.id, kind),
-        people.dealt_with(session, person.id),
+        sum(people.dealt_with(session, person.id).values()),
     )
     row = Pass(
         image_id=image, person_id=person.id, kind=kind, reason=reason, created=now, task=task

@@ -1,9 +1,9 @@
-"""Leases: who gets which task, and for how long.
+"""Leases: which person gets which task, and for how long.
 
-A task is held by a lease, a random name that is all a
-browser sees; a lease that has run out goes to whoever asks next, and until then its holder may
-still answer. Two unique constraints of the database (:class:`~mceval._tables.Slot`) hold
-even if this module were wrong: a slot is held once, and nobody has two slots of an image.
+A lease is a random name, the only identifier of a task that a browser sees. After it expires, the
+holder may still answer until another person gets the task. Two unique constraints of the database
+(:class:`~mceval._tables.Slot`) guarantee, independently of this module, that a slot is held once
+and that a person has at most one slot of an image.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from sqlalchemy import (
     ColumnElement,
     Executable,
     bindparam,
-    func,
     or_,
     select,
-    union_all,
 )
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from discode.errors import InputError, NotAllowedError, StoreError
 from mceval import people
-from mceval._states import held_slots, log_event, not_loaded, return_slot
+from mceval._states import held_slots, log_event, not_loaded, pass_is_void, return_slot
 from mceval._tables import (
     ROLES,
     Answer,
@@ -45,52 +43,41 @@ from mceval.database import checks_of, rules_of, settings_of, transaction
 from mceval.rules import Rules, is_swapped, random_bits
 
 UNSEEN_SECONDS = 0.8
-"""So soon after a page was given out nobody has seen it: the click was meant for the page before.
-The pages' script has the same number."""
+"""Answers that arrive sooner after a page was sent were clicks on the page before it. The pages'
+script has the same number."""
 IDLE_SECONDS = 180.0
-"""Time counts as work for so long after a sign of life: a page, a movement on it, an answer."""
+"""Time counts as work for this long after an activity: a page, a movement on it, an answer."""
 RELOAD_SECONDS = 3600.0
-"""An image that did not load for somebody is given to them again after so long."""
+"""A person gets an image that did not load again after this time."""
 WINDOW = 16
 """Images of a domain, in its order, among which a person's next task is drawn."""
-
-_DEALT_WITH = union_all(
-    *(select(table.image_id).where(table.person_id == bindparam("person"))
-      for table in (Answer, Pass))
-).subquery()  # fmt: skip
-_BY_DOMAIN = (
-    select(Image.domain_id, func.count())
-    .join(_DEALT_WITH, _DEALT_WITH.c.image_id == Image.id)
-    .group_by(Image.domain_id)
-)
-"""How many tasks a person has dealt with; gold questions are under ``None``."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a person is shown. Gold questions and the user study look like any comparison."""
+    """A task as a person sees it. Gold questions and the user study look like any comparison."""
 
     lease: str
     kind: str
     """"compare", "revise" or "look"."""
     captions: tuple[str, ...]
-    """Left and right, or the one to revise, or one before and after its revision."""
+    """Left and right; or the caption to revise; or a caption before and after its revision."""
     begun: float
     expires: float
     draft: str
-    """A name under which a browser keeps what is written: the same after a lease has run out."""
+    """The browser's key for the draft; it stays the same when a lease expires."""
 
 
 @transaction
 def heartbeat(session: Session, person: int, lease: str, now: float) -> None:
-    """Extend a lease, whose holder gave a sign of life."""
+    """Extend a lease whose holder is active."""
     slot = leased_slot(session, active_person(session, person), lease)
     count_work(slot, now)
     slot.expires = now + settings_of(session).lease_seconds
 
 
 def count_work(slot: Slot, now: float) -> float:
-    """Count the time since the holder's last sign of life, now that there is one; all of it."""
+    """Add the time since the holder's last activity to their work; the total in seconds."""
     gap = max(0.0, now - (slot.seen if slot.seen is not None else now))  # a clock may be set back
     slot.worked = (slot.worked or 0.0) + min(gap, IDLE_SECONDS)
     slot.seen = now
@@ -98,30 +85,32 @@ def count_work(slot: Slot, now: float) -> float:
 
 
 def active_person(session: Session, person: int) -> Person:
-    """Return an active person, locked."""
+    """Lock a person and check that they are active."""
     row = people.locked_person(session, person)
     if row.state != "active":
-        raise NotAllowedError("your part in this campaign has ended; please ask its organisers")
+        raise NotAllowedError("your part in this campaign has ended; please ask the organisers")
     return row
 
 
 def check_seen(person: Person, now: float) -> None:
-    """Raise if a person cannot have seen the page that they were given: a double click did it."""
+    """Refuse an answer that comes before the person can have seen the page: a double click."""
     if person.shown is not None and abs(now - person.shown) < UNSEEN_SECONDS:
-        raise InputError("that came before this page could be seen; please look at it first")
+        raise InputError("your answer came too quickly; please look at this page first")
 
 
 def leased_slot(session: Session, person: Person, lease: str) -> Slot:
-    """Return the slot that a person holds by this lease, locked."""
+    """Lock the slot that a person holds under this lease."""
     slot = session.scalar(select(Slot).where(Slot.lease == lease).with_for_update(key_share=True))
     if slot is None or slot.person_id != person.id or slot.state != "leased":
-        raise NotAllowedError("this task is no longer yours: its time ran out, or it was answered")
+        raise NotAllowedError(
+            "this task is no longer yours: its time has run out, or it was answered"
+        )
     return slot
 
 
 @transaction
 def next_task(session: Session, person_id: int, now: float) -> Task | None:
-    """Return the task a person holds, or the next one; ``None`` if there is none for them now."""
+    """Give a person the task they hold, or the next one; ``None`` if there is none for them now."""
     person = active_person(session, person_id)
     person.shown = now
     rules = rules_of(session)
@@ -131,24 +120,24 @@ def next_task(session: Session, person_id: int, now: float) -> Task | None:
                 lease_slot(session, held, person, now)
             count_work(held, now)
             return task_of(session, held)
-        return_slot(session, held)  # discarded or finished meanwhile
+        return_slot(session, held)  # its image was discarded or finished meanwhile
         if held.kind != "study":
             held.state = "closed"
         session.flush()
     kinds = [kind for kind in ROLES[person.role] if kind != "look"]
     if not kinds:
         return None
-    seen = dict(session.execute(_BY_DOMAIN, {"person": person.id}).all())
+    seen = people.dealt_with(session, person.id)
     count = sum(seen.values())
     if (
         len(kinds) == 2
         and random_bits(rules.seed, "kind", person.id, count) % (rules.people + 1) == 0
     ):
-        kinds.reverse()  # people who do both revise as often as there are revisions
+        kinds.reverse()  # revisions in proportion to their number
     if rules.second_look and "look" in ROLES[person.role]:
-        kinds.insert(0, "look")  # first: they are few, and finish an image
+        kinds.insert(0, "look")  # first: there are few, and they finish an image
     domains = _domain_order(session, rules, person, seen)
-    for wait in (False, True):  # rows that others have locked may become free
+    for wait in (False, True):  # rows that others have locked may be released
         for kind in kinds:
             slot = _draw_slot(session, rules, person, kind, domains, now, wait=wait)
             if slot is not None:
@@ -158,7 +147,7 @@ def next_task(session: Session, person_id: int, now: float) -> Task | None:
 
 
 def is_wanted(session: Session, slot: Slot) -> bool:
-    """Return whether a slot is still to be answered: its image is not finished or discarded."""
+    """Whether a slot still needs an answer: its image is neither finished nor discarded."""
     state = session.get_one(Image, slot.image_id).state
     return state in ("active", "gold") or (slot.kind == "study" and state == "done")
 
@@ -166,10 +155,10 @@ def is_wanted(session: Session, slot: Slot) -> bool:
 def _domain_order(
     session: Session, rules: Rules, person: Person, seen: Mapping[int | None, int]
 ) -> list[int]:
-    """Return the domains in the order in which a person's next task is looked for in them.
+    """Order the domains for the search for a person's next task.
 
-    First comes the one of whose quota they have done the least, so that everybody works on all
-    domains in proportion; among equals, a draw of their own decides.
+    Domains are ordered by the share of the quota that the person has done, so that people work on
+    all domains in proportion; ties are broken by a draw per person.
     """
     quotas = session.execute(select(Domain.id, Domain.quota)).all()
     count = sum(seen.values())
@@ -196,11 +185,11 @@ def _draw_slot(
     *,
     wait: bool,
 ) -> Slot | None:
-    """Return a slot that a person may have, in the first domain that has one.
+    """Find a slot that a person may have, in the first domain that has one.
 
-    Of the images that come first in the domain, which one it is follows from the seed, the person
-    and the image's digest: people who begin together meet different images, and yet images are
-    finished one after another.
+    Among the first images of the domain, the choice depends on the seed, the person and the image's
+    digest: people who start together get different images, but images are still finished one after
+    another.
     """
     values = {"person": person.id, "now": now}
     for domain in domains:
@@ -220,12 +209,12 @@ def person_may_have(
     image: int | InstrumentedAttribute[int] = Slot.image_id,
     kind: str | InstrumentedAttribute[str] = Slot.kind,
 ) -> ColumnElement[bool]:
-    """Return the condition that a person may have a slot at a time, or without one at any.
+    """SQL condition that a person may have a slot at ``now``, or ever if ``now`` is ``None``.
 
     They may not if they hold another slot of its image, skipped or flagged the image, or ever
-    answered another kind of task on it: nobody compares the captions of an image whose caption
-    they revised. An image that did not load is kept from them for a while only: its file comes
-    back, or their connection, and otherwise everybody would be used up by it.
+    answered another kind of task on it, such as the revision of its caption. An image that did not
+    load is only withheld for a while, since the file or the connection may recover, and the image
+    would otherwise run out of people.
     """
     other = aliased(Slot)
     held = select(other.id).where(other.image_id == image, other.person_id == person)
@@ -233,27 +222,27 @@ def person_may_have(
     if now is not None:
         again &= Pass.created + RELOAD_SECONDS <= now
     passed = select(Pass.id).where(
-        Pass.image_id == image, Pass.person_id == person, ~people.taken_back(), ~again
+        Pass.image_id == image, Pass.person_id == person, ~pass_is_void("undo"), ~again
     )
     answered = select(Answer.id).where(
         Answer.image_id == image, Answer.person_id == person, Answer.kind != kind
     )
-    # Said outright: in a condition on people, the slot is two queries further out.
+    # Explicit: in a condition on people, the slot is two queries further out.
     return ~or_(*(q.correlate(Slot, Person).exists() for q in (held, passed, answered)))
 
 
 def is_free() -> ColumnElement[bool]:
-    """Return the condition that a slot is open, or that its lease has run out."""
+    """SQL condition that a slot is open or that its lease has expired."""
     late = (Slot.state == "leased") & (Slot.expires <= bindparam("now"))
     return (Slot.state == "open") | late
 
 
 @cache  # building the query takes longer than running it
 def _free_query(kind: str) -> Executable:
-    """Return the query for the first images of a domain with a free slot for a person.
+    """Build the query for the first images of a domain with a free slot for a person.
 
-    The slots are a condition and not a join: the images are then read in their order and no further
-    than needed.
+    The slots are a condition and not a join, so that images are read in order and no further than
+    needed.
     """
     slots = select(Slot.id).where(
         Slot.image_id == Image.id, Slot.kind == kind, is_free(),
@@ -270,7 +259,7 @@ def _free_query(kind: str) -> Executable:
 
 @cache
 def _lock_query(kind: str, wait: bool) -> Executable:
-    """Return the query that locks a slot of an image which had a free one a moment ago."""
+    """Build the query that locks a slot of an image that had a free one a moment ago."""
     return (
         select(Slot)
         .where(Slot.image_id == bindparam("image"), Slot.kind == kind, is_free())
@@ -282,18 +271,18 @@ def _lock_query(kind: str, wait: bool) -> Executable:
 
 
 def is_gold_turn(seed: int, person: int, count: int, rate: float) -> bool:
-    """Return whether a person's task number ``count`` is to be a gold question.
+    """Whether a person's task number ``count`` is a gold question.
 
-    The tasks are cut into blocks of 1 / rate: block b has the numbers from ⌊b / rate⌋ on. Each has
-    one, at a place that is drawn for the person. So everybody meets as many as the rate says, and
-    nobody knows which.
+    Tasks are divided into blocks of 1 / rate: block b starts at number ⌊b / rate⌋. Each has one
+    gold question, at a position drawn for the person. So the rate is exact and positions are
+    unpredictable.
 
     >>> [count for count in range(40) if is_gold_turn(0, 1, count, 0.1)]
     [6, 11, 24, 38]
     """
     if not rate:
         return False
-    near = math.floor(count * rate)  # rounded, so that it may be the block beside
+    near = math.floor(count * rate)  # rounding may give a neighbouring block
     for block in (near - 1, near, near + 1):
         begin, end = math.floor(block / rate), math.floor((block + 1) / rate)
         if begin <= count < end:
@@ -304,7 +293,7 @@ def is_gold_turn(seed: int, person: int, count: int, rate: float) -> bool:
 def _gold_instead(
     session: Session, rules: Rules, person: Person, count: int, now: float
 ) -> Slot | None:
-    """Return a gold question instead of a slot, at the campaign's rate, if there are new ones."""
+    """Lease a gold question instead of a task, at the campaign's rate; ``None`` if none is due."""
     if not is_gold_turn(rules.seed, person.id, count, checks_of(session).gold_rate):
         return None
     seen = select(Slot.id).where(Slot.image_id == Image.id, Slot.person_id == person.id)
@@ -325,9 +314,9 @@ def _gold_instead(
 
 
 def _gold_again(session: Session, person: Person, which: int, now: float) -> Slot | None:
-    """Return a gold question whose answer was returned as careless: a reinstated person's new gold.
+    """Lease again a gold question whose answer was voided as careless, for a reinstated person.
 
-    Without it, somebody who has seen all gold questions could not be judged again.
+    Otherwise a person who has seen all gold questions could not be judged again.
     """
     slots = session.scalars(
         select(Slot)
@@ -359,10 +348,10 @@ def lease_slot(session: Session, slot: Slot, person: Person, now: float) -> Slot
 
 
 def task_of(session: Session, slot: Slot) -> Task:
-    """Return what the holder of a slot is shown."""
+    """Build the task that the holder of a slot is shown."""
     image = session.get_one(Image, slot.image_id)
     if slot.lease is None or slot.person_id is None:
-        raise StoreError(f"slot {slot.id} is shown but not held: the data is damaged")
+        raise StoreError(f"slot {slot.id} is shown but not held: the database is damaged")
     rules = rules_of(session)
     kind = kind_shown(slot, session.get_one(Person, slot.person_id))
     if kind == "revise":
@@ -384,7 +373,7 @@ def task_of(session: Session, slot: Slot) -> Task:
 
 
 def kind_shown(slot: Slot, person: Person) -> str:
-    """Return how a slot is shown: compare, revise, look; a reviser revises gold questions, too."""
+    """Kind of page for a slot: compare, revise or look. Revisers also revise gold questions."""
     if slot.kind == "gold" and person.role == "reviser":
         return "revise"
     return slot.kind if slot.kind in ("revise", "look") else "compare"
@@ -397,17 +386,17 @@ def _revision(session: Session, look: Slot) -> str:
         .where(Slot.image_id == look.image_id, Slot.kind == "revise", Slot.number == look.number)
     )
     if text is None:
-        raise StoreError(f"slot {look.id} is a look at no revision: the data is damaged")
+        raise StoreError(f"slot {look.id} is a look without a revision: the database is damaged")
     return text
 
 
 def to_revise(image: Image) -> int | None:
-    """Return the caption to revise: the one drawn, or of a gold question the wrong one."""
+    """The caption to revise: the one drawn or, for a gold question, the wrong one."""
     return image.revised if image.gold is None else people.wrong_caption(image)
 
 
 def texts_of(session: Session, ids: Sequence[int | None]) -> tuple[str, ...]:
-    """Return the texts of captions by their ids."""
+    """Load the texts of captions by id."""
     rows = session.execute(select(Candidate.id, Candidate.text).where(Candidate.id.in_(ids))).all()
     texts = {row[0]: row[1] for row in rows}
     return tuple(texts[number] for number in ids if number is not None)

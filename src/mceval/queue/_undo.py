@@ -8,12 +8,12 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from discode.errors import NotAllowedError, StoreError
-from mceval import people
 from mceval._states import (
     WORK_KINDS,
     answer_counts,
     held_slots,
     log_event,
+    pass_is_void,
     return_slot,
     settle_image,
 )
@@ -37,14 +37,14 @@ UNDO_SECONDS = 600.0
 def undo(session: Session, person_id: int, now: float) -> Task | None:
     """Take back a person's last answer, skip or flag, and give them its task again.
 
-    A task they hold at the moment goes back to the queue.
+    A task that they hold goes back to the queue.
 
     Returns:
-        The task; ``None`` if they had skipped or flagged it and somebody else has it now.
+        The task; ``None`` if they had skipped or flagged it and another person has it now.
 
     Raises:
-        NotAllowedError: They did nothing of late.
-        InputError: They were given a page so shortly before that they cannot mean it.
+        NotAllowedError: There is no recent act.
+        InputError: The request came before the current page could be seen.
     """
     person = active_person(session, person_id)
     check_seen(person, now)
@@ -56,7 +56,7 @@ def undo(session: Session, person_id: int, now: float) -> Task | None:
     )
     passed = session.scalar(
         select(Pass)
-        .where(Pass.person_id == person.id, ~people.taken_back())
+        .where(Pass.person_id == person.id, ~pass_is_void("undo"))
         .order_by(Pass.id.desc())
         .limit(1)
     )
@@ -64,8 +64,7 @@ def undo(session: Session, person_id: int, now: float) -> Task | None:
     latest = max(acts, key=lambda act: act.created, default=None)
     if latest is None or now - latest.created > UNDO_SECONDS:
         raise NotAllowedError(
-            f"there is nothing to take back: only what you did in the last {UNDO_SECONDS / 60:g} "
-            "minutes can be taken back"
+            f"there is nothing to undo from the last {UNDO_SECONDS / 60:g} minutes"
         )
     person.shown = now
     held = held_slots(session, person.id)
@@ -74,7 +73,7 @@ def undo(session: Session, person_id: int, now: float) -> Task | None:
     slot = session.get_one(Slot, latest.slot_id, with_for_update=LOCK)
     if slot.state != "answered" or slot.round != latest.round:
         raise StoreError(
-            f"answer {latest.id} counts, but slot {slot.id} has another: data is damaged"
+            f"answer {latest.id} does not match slot {slot.id}: the database is damaged"
         )
     for other in held:
         return_slot(session, other)
@@ -90,7 +89,7 @@ def undo(session: Session, person_id: int, now: float) -> Task | None:
 def _undo_pass(
     session: Session, person: Person, passed: Pass, held: Sequence[Slot], now: float
 ) -> Task | None:
-    """Take back a skip or flag; its task is the person's again unless somebody else has it."""
+    """Take back a skip or flag and return its task to the person, unless it is taken."""
     for other in held:
         return_slot(session, other)
     session.add(PassVoid(pass_id=passed.id, reason="undo", created=now))
@@ -98,10 +97,10 @@ def _undo_pass(
     session.flush()
     slot = _slot_again(session, person, passed, now)
     if slot is not None:
-        # before the image's state is settled: an image that somebody works on is not parked
+        # before the state is recomputed: an image with a lease is not parked
         lease_slot(session, slot, person, now)
     settle_image(session, passed.image_id, now)
-    if slot is None or slot.state != "leased":  # a look at a revision that is gone
+    if slot is None or slot.state != "leased":  # a look at a void revision
         return None
     if not is_wanted(session, slot):
         return_slot(session, slot)
@@ -111,7 +110,7 @@ def _undo_pass(
 
 
 def _slot_again(session: Session, person: Person, passed: Pass, now: float) -> Slot | None:
-    """Return the slot of a task that a person passed on, if nobody has it."""
+    """Find the slot of a task that a person skipped or flagged, if it is free."""
     if passed.task == "gold":
         query = select(Slot).where(Slot.image_id == passed.image_id, Slot.person_id == person.id)
         gold = session.scalar(query)

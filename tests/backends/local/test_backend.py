@@ -207,5 +207,5 @@ def test_captions_that_cannot_be_asked_fail_alone(llava: Path) -> None:
     readings = read_all(backend, [Pair(image, text) for text in captions], FLEUR, UNIT)
     config.max_position_embeddings = before
     assert set(readings.errors) == {1, 2}
-    assert "tokens more than the model can see" in readings.errors[2]
+    assert "exceeds the model's context" in readings.errors[2]
     assert np.isfinite(readings.answer_logp[[0, 3]]).all()

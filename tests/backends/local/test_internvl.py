@@ -147,7 +147,7 @@ def test_it_is_opened_by_its_name(tmp_path: Path) -> None:
     done = run_python(CACHED, HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
     assert done.returncode == 0, done.stderr
     route, opened = done.stdout.splitlines()
-    assert "is translated" in route
+    assert "converted" in route
     assert opened == (
         f"InternVLForConditionalGeneration OpenGVLab/InternVL2_5-8B {commit[:12]} torch.bfloat16"
     )

@@ -389,7 +389,7 @@ def test_a_model_in_the_cache_loads_without_a_network(llava: Path, tmp_path: Pat
     }
     config.write_text(json.dumps(settings))
     done = run_python(CACHED, tmp_path / "photo.png", **env)
-    assert "some-org/some-model brings code of its own" in done.stderr
+    assert "some-org/some-model contains its own code" in done.stderr
 
 
 WITHOUT = """

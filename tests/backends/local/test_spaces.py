@@ -63,7 +63,7 @@ def test_a_space_after_a_turn_begins_is_told_and_removed(
     assert "<|im_start|>" in tokens_with_space(Vocabulary(processor))
     with caplog.at_level(logging.WARNING):
         check_spaces("yi", processor, None, "keep")
-    assert "'<|im_start|>' in the prompts of yi" in caplog.text
+    assert "'<|im_start|>' in prompts of yi" in caplog.text
     assert "-M legacy_spaces=off" in caplog.text
     assert len(caplog.records) == 1
     caplog.clear()

@@ -130,7 +130,7 @@ def test_a_long_wait_stops_all(server: Server, image: Path) -> None:
     readings = read_all(backend, pairs_of(image, 100), FLEUR, UNIT)
     assert len(readings.errors) == 100
     assert len(server.asked) < 12
-    assert "asks to wait 9999 s" in backend.stopped
+    assert "9999 s" in backend.stopped
 
 
 def test_retry_after_as_a_date() -> None:
@@ -237,7 +237,7 @@ def test_timeout_bounds_the_whole(
     server.post = post
     with monkeypatch.context() as soon:
         soon.setattr(chat._connections, "_timeout", 0.5)
-        with pytest.raises(BackendError, match="gave no answer in"):
+        with pytest.raises(BackendError, match="did not answer"):
             chat([], max_tokens=1)
     assert not to_the_end
     assert chat.throttle._refused == 0  # a slow answer does not lower the limit

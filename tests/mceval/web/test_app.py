@@ -109,7 +109,7 @@ def test_a_campaign_of_eight_people(db: Database, tmp_path: Path) -> None:
 
 def serve(database: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
     # These people answer sooner than anybody can look.
-    code = "from mceval.queue import leases; leases.UNSEEN_SECONDS = 0; "
+    code = "from mceval.queue import _leases; _leases.UNSEEN_SECONDS = 0; "
     code += "from discode._cli import main; main()"
     running = subprocess.Popen(
         [sys.executable, "-c", code, "mceval", "annotate", database, "--port", "0", *arguments],
@@ -336,12 +336,12 @@ def test_no_dead_ends(sqlite: Database, tmp_path: Path) -> None:
         assert first.post("/withdraw", pause).status_code == 400, "not confirmed"
         end = first.post("/withdraw", pause, sure="yes")
         assert end.status_code == 403
-        assert "your part has ended, as you wished" in end.text
+        assert "Your part in this campaign has ended at your own wish" in end.text
         assert "comparison" in end.text
         for link in {*links_of(end), "/", "/task", "/pause"}:
             again = first.http.get(link)
-            assert "your part has ended" in again.text, link
-            assert "Go on" not in again.text
+            assert "Your part in this campaign has ended" in again.text, link
+            assert "Continue" not in again.text
         assert "open the link of your invitation" in first.post("/leave", end).text
         second.join()
         second.work(2)
@@ -352,7 +352,7 @@ def test_no_dead_ends(sqlite: Database, tmp_path: Path) -> None:
         assert end.status_code == 403
         assert "Your part in this campaign has ended" in end.text
         assert "asleep" not in end.text
-        assert "Go on" not in end.text
+        assert "Continue" not in end.text
         assert second.http.get("/").text == end.text
     with sqlite.read() as session:
         assert session.get_one(Person, first.invitation.person).state == "left"
@@ -368,14 +368,14 @@ def test_a_campaign_that_needs_others_says_so(sqlite: Database, tmp_path: Path) 
         assert kind(page) == "done"
         assert "0 of 2 images are done. The others need people who have not seen them" in page.text
         page = admin.join()
-        assert "Images that nobody can finish" in page.text
+        assert "Images without available people" in page.text
         assert "1 active people compare" in page.text
         assert re.findall(r'<rect class="(\w+)" width="([\d.]+)"', page.text) == [
             ("none", "100"), ("done", "0.0"),
         ], "nothing is done"  # fmt: skip
         invite(sqlite, ["two", "three"], "both", 0.0)
         page = admin.http.get("/admin")
-        assert "Images that nobody can finish" not in page.text, "now somebody can"
+        assert "Images without available people" not in page.text, "now somebody can"
 
 
 def test_the_organisers_page_counts_sides_skips_and_flags(sqlite: Database, tmp_path: Path) -> None:
@@ -389,7 +389,9 @@ def test_the_organisers_page_counts_sides_skips_and_flags(sqlite: Database, tmp_
         worker.post("/undo", page)
         page = admin.join()
         assert re.search(r"The left caption was chosen</dt><dd>75 % .*? of 4<", page.text)
-        assert re.search(r"Passed on</dt><dd>1 <small>skip, 0 flags<", page.text), "one is undone"
+        assert re.search(r"Skipped and flagged</dt><dd>1 <small>skip, 0 flags<", page.text), (
+            "one is undone"
+        )
         assert "USD" not in page.text, "no pay was promised"
         assert re.search(r"Discarded by people, for any reason</dt><dd>0 % .*? of 4<", page.text)
         assert admin.http.get("/admin/export").status_code == 400, "nothing is finished"
@@ -423,7 +425,7 @@ def test_the_organisers_page_puts_work_back(sqlite: Database, tmp_path: Path) ->
         admin.join()
         path = f"/admin/person/{worker.invitation.person}"
         page = admin.http.get(path)
-        assert "All 3 answers that count" in page.text
+        assert "All 3 valid answers" in page.text
         assert admin.post(path, page, action="put_back").status_code == 400, "not confirmed"
         assert admin.post(path, page, action="dance", sure="yes").status_code == 400
         page = admin.post(path, page, action="put_back", sure="yes", reason="asleep")

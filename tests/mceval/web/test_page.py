@@ -272,7 +272,7 @@ def test_a_page_without_its_image_takes_no_answer(site: Site) -> None:
     lost = page.context
     lost.route("**/image/*", lambda route: route.abort())
     page.reload()
-    page.get_by_text("The image did not load, so no answer is taken").wait_for()
+    page.get_by_text("The image did not load, so it cannot be answered").wait_for()
     assert not page.locator("#choice [data-key]").first.is_visible()
     page.keyboard.press("1")
     page.evaluate("document.querySelector('#answer').requestSubmit()")
@@ -308,7 +308,7 @@ def test_single_keys_can_be_turned_off(site: Site) -> None:
     page.reload()
     assert not page.locator("button kbd").first.is_visible(), "they stay off"
     page.goto(site.url + "/guide")
-    page.get_by_label("Use the single keys").check()
+    page.get_by_label("Use single-key shortcuts").check()
     page.goto(site.url + "/task")
     page.locator("#choice [data-key]").first.wait_for()  # both captions are in view
     ready(page)
@@ -356,12 +356,12 @@ def test_organising(site: Site) -> None:
         assert page.get_by_role("heading", name="Overview").is_visible()
         assert page.locator("table tbody th").first.inner_text() == "photo"
         page.get_by_role("link", name="Carl <i>Sloppy</i>").click()
-        page.get_by_role("heading", name="Put this work back in the queue").wait_for()
+        page.get_by_role("heading", name="Return this work to the queue").wait_for()
     page.get_by_label("Reason").first.fill("asleep")
-    page.get_by_role("button", name="Put it back").click()
+    page.get_by_role("button", name="Return to the queue").click()
     assert site.count(Void) == 0, "not without the tick"
-    page.get_by_label("Yes, put all of it back").check()
-    page.get_by_role("button", name="Put it back").click()
+    page.get_by_label("Yes, return all of it").check()
+    page.get_by_role("button", name="Return to the queue").click()
     page.locator(".state.careless").wait_for()
     assert site.count(Void) == 1
     (reason,) = scalars(site.db, select(Person.reason).where(Person.state == "careless"))

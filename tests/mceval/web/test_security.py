@@ -216,7 +216,7 @@ def test_forms_of_other_pages_are_refused(place: Place) -> None:
         for path in ("/task", "/undo", "/skip", "/flag", "/beat", "/leave", "/consent"):
             answer = victim.post(path, page, form_token=token, side="left", reason="x")
             assert answer.status_code == 403
-            assert "not made for you" in answer.text
+            assert "not yours" in answer.text
     evil = {"origin": "http://evil.example"}
     data = {**fields(page), "side": "left"}
     assert victim.http.post("/task", data=data, headers=evil).status_code == 403

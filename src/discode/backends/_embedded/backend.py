@@ -1,8 +1,8 @@
-"""The small judge that runs anywhere: an ONNX file, an image and its captions at a time.
+"""The small built-in judge: an ONNX file that reads all captions of an image together.
 
-The image and the instruction are computed once for all captions of an image; captions are
-batched. What was computed of the last images is kept, for captions that come later. Made by
-``training/``, which says how. One such file ships with the package.
+The image and the instruction are computed once per image; captions are batched. The states of
+recent images are cached for later captions. ``training/`` builds such files and documents how;
+one ships with the package.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ MODEL = "discode-embedded"
 SHIPPED = Path(__file__).parents[2] / "data" / "embedded.onnx"
 """The model that ships with the package."""
 SHA256 = "0d60a866843b2fd0be2abc6f66c966a429273ca0a993f04ed218f3c6f6cd3570"
-"""Of that file: half a download must not judge."""
+"""The digest of that file: an incomplete download must not judge."""
 VERSION = "3"
-"""Of that model; any other file says its own."""
+"""The version of that model; other files carry their own."""
 CAPTIONS_AT_ONCE = 64
 IMAGES_KEPT = 256
-"""Images whose states are kept, 600 KB each: those that were used last."""
+"""Most recently used images whose states are cached, 600 KB each."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Where a container finds its limit: "QUOTA PERIOD", or "max PERIOD" without one."""
+"""The CPU limit of a container: "QUOTA PERIOD", or "max PERIOD" without a limit."""
 MAX_CHARACTERS = 8192
-"""Of a caption, many times what the model reads; what goes beyond is cut before anything is done
-with it, as bringing text to one form may take time that grows with the square of its length."""
+"""The most characters of a caption, many times the model's limit. Longer captions are cut first,
+because normalising text can take time that grows with the square of its length."""
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use: by its affinity and its container's limit."""
+    """Count the cores that this process may use, by its affinity and its container's limit."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:  # macOS, Windows
@@ -67,12 +67,12 @@ class EmbeddedOptions(Configurable):
     """The options of ``embedded``."""
 
     threads: int | None = option(
-        None, "cores to use; OMP_NUM_THREADS, else all that the process may use", SIZE, None
+        None, "cores to use; default: OMP_NUM_THREADS, or all available", SIZE, None
     )
 
 
 class _OpenFile(NamedTuple):
-    """A model that a process has opened, and what its file says."""
+    """A model that a process has opened, with the metadata of its file."""
 
     session: Any
     version: str
@@ -81,9 +81,9 @@ class _OpenFile(NamedTuple):
     bpe: Bpe
 
     def encode(self, captions: list[str]) -> list[tuple[list[int], bool]]:
-        """Return the ids of each caption, and whether there were more."""
+        """Tokenise captions; each comes with whether it was cut."""
         captions = [caption.strip() for caption in captions]
-        # The model's own special tokens cannot be spelt: text falls to words and bytes.
+        # Text cannot spell the model's special tokens: it becomes words and bytes.
         safe = [neutralise(caption[:MAX_CHARACTERS]) for caption in captions]
         tokens = [self.bpe.encode_caption(caption, self.limit) for caption in safe]
         return [
@@ -93,15 +93,15 @@ class _OpenFile(NamedTuple):
 
 
 class Embedded(Backend):
-    """A backend for the shipped model and other artefacts of ``training/``.
+    """A backend for the shipped model and other files built by ``training/``.
 
     Args:
         path: The ONNX file; the shipped one if None or empty.
-        options: Those of :class:`EmbeddedOptions`.
+        options: See :class:`EmbeddedOptions`.
 
-    It knows one prompt (``caption-last``), one scale (``unit``) and no references. Captions are
-    read in lower case; what goes beyond its limit of tokens is cut and flagged ``cut``. Safe for
-    several threads, and after a fork.
+    It supports one prompt (``caption-last``), one scale (``unit``) and no references. Captions are
+    lower-cased; those that exceed its token limit are cut and flagged ``cut``. It can be shared
+    between threads and used after a fork.
 
     >>> Embedded(threads=1).identity.model
     'discode-embedded'
@@ -118,18 +118,18 @@ class Embedded(Backend):
         digest = _digest(self.path, shipped=not path)
         self._lock = threading.Lock()
         self._owner = 0
-        self._states: dict[str, np.ndarray] = {}  # by image, in the order they were used
-        # The shipped file is known: what is answered from a store needs no model.
+        self._states: dict[str, np.ndarray] = {}  # by image digest, least recently used first
+        # The shipped version is known, so answers from a store do not load the model.
         version = self._open().version if path else VERSION
         self.identity = Identity(MODEL, f"{version}-{digest[:8]}", "int8")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let another process open the same file: ``datasets`` sends judges to its workers."""
+        """Pickle the path and options: ``datasets`` sends judges to worker processes."""
         path = None if self.path == SHIPPED else self.path
         return partial(Embedded, threads=self._threads), (path,)
 
     def _open(self) -> _OpenFile:
-        """Return the file as this process opened it; a fork does not inherit its threads."""
+        """Open the file once per process: a fork does not inherit onnxruntime's threads."""
         with self._lock:
             if self._owner != os.getpid():
                 self._opened = self._open_again()
@@ -137,7 +137,7 @@ class Embedded(Backend):
             return self._opened
 
     def _open_again(self) -> _OpenFile:
-        # From 1.29 on onnxruntime reports what it runs to its makers, unless told before.
+        # From 1.29 on, onnxruntime sends usage data to its makers unless this is set first.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime as ort  # here: `import discode` stays light
 
@@ -145,13 +145,13 @@ class Embedded(Backend):
             session = ort.InferenceSession(
                 str(self.path), self._options(ort), providers=["CPUExecutionProvider"]
             )
-        # onnxruntime's errors share no base that can be named without it
+        # onnxruntime's errors share no public base class
         except Exception as error:
             raise InputError(f"cannot load {self.path}: {error}") from error
         metadata = session.get_modelmeta().custom_metadata_map
         inputs = {each.name: each.shape for each in session.get_inputs()}
         if metadata.get("prompt") != CAPTION_LAST.digest or "known" not in inputs:
-            raise InputError(f"{self.path} is not an embedded model of this version of discode")
+            raise InputError(f"{self.path} is not an embedded model for this version of discode")
         tokens, ids = json.loads(metadata["tokens"]), json.loads(metadata["merges"])
         merges = [(tokens[a], tokens[b]) for a, b in zip(ids[::2], ids[1::2], strict=True)]
         return _OpenFile(
@@ -161,35 +161,35 @@ class Embedded(Backend):
 
     def _options(self, ort: Any) -> Any:
         options = ort.SessionOptions()
-        # More threads than cores only get into each other's way, by the minute. onnxruntime's own
-        # default would pin them, and take the cores of the host inside a container.
+        # More threads than cores can be slower by minutes. onnxruntime's default would pin threads,
+        # and count the cores of the host inside a container.
         cores = usable_cores()
         usual = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # as Ray sets for workers
         threads = self._threads or int(usual if usual.strip().isdecimal() else 0) or cores
         options.intra_op_num_threads = min(threads, cores)
-        # Threads that wait do not spin: that burns a quarter to two thirds more time, and on a busy
-        # machine answers take 1.2 to 2.9 times as long (perf/embedded.py --spinning).
+        # Spinning threads use a quarter to two thirds more CPU time, and on a busy machine answers
+        # take 1.2 to 2.9 times as long (perf/embedded.py --spinning).
         options.add_session_config_entry("session.intra_op.allow_spinning", self._spinning)
         options.enable_cpu_mem_arena = False  # as fast, and 140 MB less at 64 captions
-        options.enable_mem_pattern = False  # likewise: weights are freed once they are rearranged
-        # Weights become floats once, when the file is opened, and not in every run.
+        options.enable_mem_pattern = False  # likewise: frees weights after they are rearranged
+        # Convert weights to floats once, when the file is opened, and not in every run.
         options.add_session_config_entry("session.disable_quant_qdq", "1")
         options.log_severity_level = 3
         return options
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
-        """Raise unless it can be asked this way."""
+        """Raise unless the prompt is ``caption-last`` and the scale ``unit``."""
         if scale != UNIT:
-            raise InputError(f"the embedded model rates on scale 'unit' only, not {scale.name!r}")
+            raise InputError(f"the embedded model supports scale 'unit' only, not {scale.name!r}")
         if prompt.free != CAPTION_LAST.free:
             raise InputError(
-                f"the embedded model knows the prompt 'caption-last' only, not {prompt.name!r}"
+                f"the embedded model supports prompt 'caption-last' only, not {prompt.name!r}"
             )
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Blocks:
-        """Yield readings, an image at a time: its captions share its computation."""
+        """Yield readings image by image: captions share the computation of their image."""
         self.check(prompt, scale)
         opened = self._open()
         texts = opened.encode([pair.caption for pair in pairs])
@@ -220,7 +220,7 @@ class Embedded(Backend):
         texts: list[tuple[list[int], bool]],
         hidden: bool,
     ) -> Readings:
-        """Read captions of an image; what is known of it by then is kept."""
+        """Read captions of an image, and cache its states."""
         from PIL import Image
 
         lengths = np.array([len(text) for text, _ in texts], np.int64)
@@ -231,7 +231,7 @@ class Embedded(Backend):
             image = SharedImage(image)  # its file is read once
         digest, size = image_digest(image), (opened.side, opened.side)
         known = self._states.get(digest)
-        if known is None:  # it is squashed to what the model sees
+        if known is None:  # resized to the model's input, whatever its proportions
             known = np.empty(0, np.float32)
             small = np.asarray(open_image(image).resize(size, Image.Resampling.BICUBIC), np.float32)
             pixels = np.ascontiguousarray(small.transpose(2, 0, 1)[None])
@@ -242,7 +242,7 @@ class Embedded(Backend):
             {"pixels": pixels, "known": known, "ids": ids, "lengths": lengths},
         )
         with self._lock:
-            self._states.pop(digest, None)  # those that were used last are at the end
+            self._states.pop(digest, None)  # moves it to the end: most recently used
             self._states[digest] = states
             while len(self._states) > IMAGES_KEPT:
                 del self._states[next(iter(self._states))]
@@ -257,15 +257,15 @@ class Embedded(Backend):
 
 
 WAYS_TO_CHOOSE = ('load("NAME")', 'load("embedded")')
-"""How :func:`introduce` says to name a model, and this one; the command line has its own way."""
+"""How to choose another model, and this one, in :func:`introduce`; the CLI replaces them."""
 
 
 @cache
 def introduce(identity: Identity) -> None:
-    """Name the judge where no model was named: one line, once per process.
+    """Log which judge is used by default: one line, once per process.
 
-    It goes to the logger ``discode``, as a warning so that it is seen where logging was not set
-    up (on standard error); ``logging.getLogger("discode").setLevel("ERROR")`` silences it.
+    A warning of the logger ``discode``, so that it is shown on standard error by default;
+    ``logging.getLogger("discode").setLevel("ERROR")`` silences it.
     """
     logging.getLogger("discode").warning(
         "discode: using the built-in judge %s (small, offline); choose another with %s; %s hides "
@@ -276,11 +276,11 @@ def introduce(identity: Identity) -> None:
 
 
 def _digest(path: Path, *, shipped: bool) -> str:
-    """Return the file's SHA-256; the shipped one must be whole."""
+    """Compute the file's SHA-256; that of the shipped file must match."""
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
-        raise InputError(f"no model at {path}: {error.strerror}; name another model") from None
+        raise InputError(f"no model at {path}: {error.strerror}; choose another model") from None
     if shipped and digest != SHA256:
         raise InputError(f"{path} is damaged (sha256 {digest[:8]}); reinstall discode")
     return digest

@@ -1,4 +1,4 @@
-"""Byte-level BPE for the embedded model: any text becomes ids, unknown words fall to bytes."""
+"""Byte-level BPE for the embedded model: any text becomes ids, unknown words become bytes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-# Merging is quadratic in a word's length: what is no word any more is taken in pieces.
+# Merging is quadratic in a word's length, so overlong words are split.
 _WORDS = re.compile(r" ?[^\W\d_]{1,200}| ?\d| ?[^\s\w]{1,200}|_{1,200}|\s{1,200}")
 
 
 def normalise(caption: str) -> str:
-    """Bring a caption to the one form the model knows: lower case, no quotes, no final stop.
+    """Normalise a caption as in training: lower case, no quotes, no final stop.
 
     >>> normalise('A  "Big" Dog runs .')
     'a big dog runs'
@@ -25,7 +25,7 @@ def normalise(caption: str) -> str:
 
 
 def byte_alphabet() -> dict[int, str]:
-    """Map each byte to the printable character that stands for it in byte-level vocabularies."""
+    """Map each byte to its printable character in byte-level vocabularies."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     table = {byte: chr(byte) for byte in plain}
     for shift, byte in enumerate(byte for byte in range(256) if byte not in table):
@@ -37,8 +37,8 @@ class Bpe:
     """A byte-level BPE tokenizer over a fixed vocabulary.
 
     Args:
-        tokens: The vocabulary; an id is a position in it. Every byte must be there.
-        merges: Pairs of tokens in the order they merge; each result must be in ``tokens``.
+        tokens: The vocabulary; an id is an index into it. It must contain every byte.
+        merges: Pairs of tokens in merge order; each result must be in ``tokens``.
 
     >>> alphabet = list(byte_alphabet().values())
     >>> bpe = Bpe([*alphabet, "do", "dog"], [("d", "o"), ("do", "g")])
@@ -55,15 +55,15 @@ class Bpe:
         self._word = lru_cache(maxsize=50_000)(self._encode_word)
 
     def encode_caption(self, caption: str, limit: int | None = None) -> list[int]:
-        """Return the ids of a caption in the form the model knows; none where it is empty."""
+        """Tokenise a normalised caption; an empty one has no ids."""
         text = normalise(caption)
         return self.encode(f" {text}", limit) if text else []
 
     def encode(self, text: str, limit: int | None = None) -> list[int]:
-        """Return the ids of ``text``; nothing is unknown.
+        """Tokenise ``text``; every text can be.
 
-        With a ``limit`` words are left out once there are more ids than that: the first
-        ``limit`` are the same as without, and one more says that the text is longer.
+        With a ``limit``, stop as soon as there are more ids than that. The first ``limit`` ids
+        do not depend on it, and further ids show that the text is longer.
         """
         ids: list[int] = []
         for word in _WORDS.finditer(text):

@@ -1,6 +1,6 @@
-"""Adapters for models that bring code and a chat interface of their own: CogVLM2, MiniCPM-V 2.6.
+"""Adapters for models with their own code and chat interface: CogVLM2, MiniCPM-V 2.6.
 
-An adapter is model and processor in one: it has what we use of transformers' own classes
+An adapter is both model and processor, with the part of transformers' interface that we use
 (``tokenizer``, ``apply_chat_template``, a call with ``logits_to_keep``, ``generate``).
 """
 
@@ -16,11 +16,11 @@ from discode.errors import BackendError, InputError, require
 
 Conversation = list[dict[str, Any]]
 MARKER = "7dog7"
-"""A question that no template contains: what surrounds it is CogVLM's template."""
+"""A question that no template contains, used to find CogVLM's template around it."""
 
 
 class _Adapter:
-    """What both share: where transformers' own classes keep their parts."""
+    """Attributes that both adapters share with transformers' classes."""
 
     base_model = None
 
@@ -32,8 +32,8 @@ class _Adapter:
 class CogVLM(_Adapter):
     """CogVLM2: ids and token types by ``build_conversation_input_ids``; one forward pass per pair.
 
-    Its code does not take masks, so captions cannot be packed. Its cache (tuples of keys and
-    values) is what its own ``prepare_inputs_for_generation`` needs; that of transformers 5 differs.
+    Its code does not accept masks, so captions cannot be packed. Its cache (tuples of keys and
+    values) follows its own ``prepare_inputs_for_generation``; that of transformers 5 differs.
     """
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
@@ -41,7 +41,7 @@ class CogVLM(_Adapter):
         ids = self._build(query=MARKER)["input_ids"]
         self.around = tokenizer.decode(ids.tolist()).split(MARKER)
         if len(self.around) != 2:
-            raise InputError(f"CogVLM's prompt does not contain its question once: {self.around}")
+            raise InputError(f"CogVLM's prompt must contain the question once: {self.around}")
 
     def _build(self, **asked: Any) -> Any:
         return self.model.build_conversation_input_ids(
@@ -49,7 +49,7 @@ class CogVLM(_Adapter):
         )
 
     def apply_chat_template(self, conversation: Conversation, *, tokenize: bool, **_: Any) -> Any:
-        """Return the prompt as a string, without the image, or as the model's inputs."""
+        """Make the prompt as a string, without the image, or as the model's inputs."""
         image, text = (part.get("image", part.get("text")) for part in conversation[0]["content"])
         if not tokenize:
             return str(text).join(self.around)
@@ -65,7 +65,7 @@ class CogVLM(_Adapter):
     ) -> Any:
         """Run whole prompts (B, L) with images (B, 3, H, W)."""
         if past_key_values is not None:
-            raise BackendError("its code does not take masks")
+            raise BackendError("its code does not accept masks")
         with _keep_last(self.get_output_embeddings(), logits_to_keep):
             return self.model(images=[[image] for image in images], return_dict=True, **inputs)
 
@@ -79,7 +79,7 @@ class CogVLM(_Adapter):
         max_new_tokens: int,
         **_: Any,
     ) -> Any:
-        """Generate greedily; further options could only ask for the same."""
+        """Generate greedily; other options are ignored, as they ask for the same."""
         torch = require("torch", "hf")
         length = input_ids.shape[1]
         cache = None
@@ -120,7 +120,7 @@ class MiniCPMV(_Adapter):
     def apply_chat_template(
         self, conversation: Conversation, *, add_generation_prompt: bool, tokenize: bool, **_: Any
     ) -> Any:
-        """Return the prompt as a string with the image's mark, or as the model's inputs."""
+        """Make the prompt as a string with the image's placeholder, or as the model's inputs."""
         torch = require("torch", "hf")
         image, text = (part.get("image", part.get("text")) for part in conversation[0]["content"])
         prompt = self.tokenizer.apply_chat_template(
@@ -151,7 +151,7 @@ class MiniCPMV(_Adapter):
         return self.model.llm.generate(**self._embed(inputs))
 
     def _embed(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the inputs with the embeddings (B, L, D) of ids and images in place of these."""
+        """Replace ids and images in the inputs by their embeddings (B, L, D)."""
         rows = zip(inputs.pop("pixel_values"), inputs.pop("lengths").tolist(), strict=True)
         data = {
             "input_ids": inputs["input_ids"],
@@ -178,9 +178,9 @@ REMOTE_CODE_MODELS = {
 
 
 def check_complete(name: str, model: Any, missing: Collection[str]) -> None:
-    """Raise where a checkpoint lacks weights: transformers would draw them at random."""
+    """Raise if weights are missing in a checkpoint: transformers would initialise them randomly."""
     if lost := sorted({key for key, _ in model.named_parameters()}.intersection(missing)):
-        raise InputError(f"{name} has no weights that fit {lost[0]} ({len(lost)} in all)")
+        raise InputError(f"{name} has no weights that fit {lost[0]} ({len(lost)} missing in all)")
 
 
 def load_remote_code(
@@ -188,8 +188,8 @@ def load_remote_code(
 ) -> Any:
     """Load the weights into the model's own class, which was written for an older transformers.
 
-    transformers 5 builds models without storage. It needs a call of ``post_init`` that older code
-    leaves out, and does not initialise buffers that the checkpoint does not have (tables of
+    transformers 5 builds models without storage. It requires a call of ``post_init`` that older
+    code does not make, and does not initialise buffers that are not in the checkpoint (tables of
     positions).
     """
     require_transformers()

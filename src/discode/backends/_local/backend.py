@@ -1,7 +1,7 @@
 """Local vision-language models: any ``AutoModelForImageTextToText`` as a judge.
 
 One forward pass reads everything: the stems "0." and "1." are forced, with and without a space
-where a model may begin with one ("ASSISTANT: 0.8"). Captions of an image share its computation.
+if a model may begin with one ("ASSISTANT: 0.8"). Captions of an image share its computation.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from discode.readings import Identity, Readings, ReadingsCollector
 T = TypeVar("T")
 LOG = logging.getLogger("discode")
 IMAGES_AHEAD = 16
-"""Images that are decoded and processed before the model wants them: two batches."""
+"""Images that are decoded and processed ahead of the model: two batches."""
 DIGESTED = 512
-"""Pairs whose images are looked at together: those of equal images share their computation."""
+"""Pairs whose images are compared with each other: equal images share their computation."""
 MIN_LEAD = 0.5
-"""Below this probability that an answer begins with a stem, we let the model generate it."""
+"""The model generates its answer if the probability that it begins with a stem is below this."""
 
 
 @dataclass
 class _Batch:
-    """Images that were given to the model: its ``answers``, or the ``reason`` why it has none."""
+    """Images submitted to the model: its ``answers``, or the ``reason`` of the failure."""
 
     groups: list[CaptionGroup]
     answers: Answers | None = None
@@ -56,12 +56,12 @@ class Local(Backend):
     """A backend for a model folder or a hub name.
 
     Args:
-        model: Hub name ("llava-hf/llama3-llava-next-8b-hf"), folder, or a model already opened.
-        options: Those of :class:`LocalOptions`.
+        model: Hub name ("llava-hf/llama3-llava-next-8b-hf"), folder, or an opened model.
+        options: See :class:`LocalOptions`.
 
-    Weights are loaded when they are first needed: what is answered from a store needs none. Packed
-    and separate passes agree up to rounding. This is checked for each model when it is loaded;
-    where it fails, pairs run separately and a warning says so.
+    Weights are loaded when they are first needed; answers from a store need none. Packed and
+    separate passes agree up to rounding. This is checked when a model is loaded; if the check
+    fails, pairs run separately and a warning is logged.
     """
 
     def __init__(self, model: str | os.PathLike[str] | OpenedModel, **options: Any) -> None:
@@ -72,16 +72,16 @@ class Local(Backend):
         self._runner: Runner | None = None
         self._refused: DiscodeError | None = None
         self._batch_images = self.options.batch_images
-        # A GPU works through many pairs without a pause; a CPU is asked about a few.
+        # Large batches keep a GPU busy; on a CPU, small ones return results sooner.
         self._on_gpu = model.device.type == "cuda"
         self.batch_size = 4096 if self._on_gpu else 64
         self.identity = self._identity(model)
 
     @property
     def runner(self) -> Runner:
-        """The model with its weights; whoever asks first waits until they are loaded.
+        """The model with its weights, loaded on first use.
 
-        Weights that cannot be loaded, which may take minutes to find, are not tried again.
+        A failed load, which may take minutes, is not repeated.
         """
         if self._runner is None:
             with self._model.lock:
@@ -95,21 +95,21 @@ class Local(Backend):
         return self._runner
 
     def _load(self) -> Runner:
-        """Load the model and run it once; raise where it cannot be run."""
+        """Load the model and run it once; raise if it cannot run."""
         try:
             runner = Runner(self._model, self.options.batch_captions)
             runner.packed = calibrate(runner, FLEUR, UNIT) and self.options.packing == "auto"
         except require("torch", "hf").OutOfMemoryError as error:
             raise InputError(
-                f"{self._model.name} leaves no memory on {self._model.device} to run it: "
+                f"{self._model.name} leaves too little memory on {self._model.device} to run: "
                 f"{short_message(error)}; try quantize='4bit', device_map='auto' or a smaller model"
             ) from error
-        except BackendError as error:  # which fails the pairs of one batch
+        except BackendError as error:  # would only fail the pairs of one batch
             raise InputError(str(error)) from error
         except DiscodeError:
             raise
-        # The first forward pass may fail in any way: code that comes with a model may need another
-        # machine or another version of something.
+        # The first forward pass may fail in any way: a model's own code may need another machine
+        # or other versions of packages.
         except Exception as error:
             raise InputError(
                 f"{self._model.name} was loaded but cannot be run: {short_message(error)}"
@@ -118,7 +118,7 @@ class Local(Backend):
         return runner
 
     def _identity(self, opened: OpenedModel) -> Identity:
-        """Return the model's name and whatever changes the numbers."""
+        """Identify the model, with every option that changes the numbers."""
         options = self.options
         parts = [
             opened.revision,
@@ -131,15 +131,15 @@ class Local(Backend):
         return Identity(opened.name, "+".join(filter(None, parts)), dtype)
 
     @property
-    def capabilities(self) -> frozenset[str]:  # type: ignore[override]  # it is worked out
-        """Hidden states, where the logits are the head's product with them and nothing else.
+    def capabilities(self) -> frozenset[str]:  # type: ignore[override]  # computed
+        """Hidden states, if the logits are simply the head's product with them.
 
-        To know that, the model is loaded.
+        Loads the model to find out.
         """
         return frozenset({"hidden"} if self.runner.logit_scale else ())
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
-        """Raise unless the tokenizer has one token for every answer."""
+        """Raise unless every answer is one token."""
         self._model.vocabulary.tokenize_prompt(prompt, scale, references=prompt.free is None)
 
     def read(
@@ -147,11 +147,11 @@ class Local(Backend):
     ) -> Blocks:
         """Read N pairs; the captions of an image share its computation.
 
-        A batch's answers are fetched when the next batch has been started: while they are made
-        into readings, decoded and stored by whoever takes them, the device has work.
+        A batch's answers are fetched after the next batch has started, so that the device stays
+        busy while the caller decodes and stores readings.
         """
         batches: deque[_Batch] = deque()
-        _ = self.runner  # is loaded before threads need it
+        _ = self.runner  # load it before threads need it
         for answer in self._batches(pairs, prompt, scale):
             if isinstance(answer, tuple):
                 rows, reason = answer
@@ -166,10 +166,10 @@ class Local(Backend):
     def _batches(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
     ) -> Iterator[list[CaptionGroup] | tuple[Sequence[int], str]]:
-        """Yield images of one shape that run at once, or rows and why they cannot be read.
+        """Yield images of one shape to run together, or rows and why they cannot be read.
 
-        Images of other shapes wait for more of their kind, but not many. A GPU begins with a few,
-        which are ready first.
+        A limited number of images waits for others of the same shape. A GPU starts with a few
+        images, to start early.
         """
         waiting: dict[Any, list[CaptionGroup]] = {}
         started = 0
@@ -198,8 +198,8 @@ class Local(Backend):
     ) -> Iterator[tuple[Sequence[int], CaptionGroup | str]]:
         """Yield the pairs of each image as the model's inputs, or why some cannot be read.
 
-        Threads decode the next images and tokenise their captions while the model runs; after
-        Ctrl-C, what has not begun is cancelled.
+        Threads decode the next images and tokenise their captions while the model runs; Ctrl-C
+        cancels those that have not started.
         """
         with (
             ThreadPoolExecutor(4, initializer=self._limit_threads) as threads,
@@ -231,7 +231,7 @@ class Local(Backend):
                     yield asked, group
 
     def _limit_threads(self) -> None:
-        """Let a thread that prepares images for a GPU use one core, or it would slow the others."""
+        """Limit each preparing thread to one core if a GPU runs the model: more slows the rest."""
         if self._on_gpu:
             require("torch", "hf").set_num_threads(1)
 
@@ -240,7 +240,7 @@ class Local(Backend):
     ) -> Iterator[tuple[list[int], bool | str]]:
         """Yield the rows of each image and whether they have references, or why they fail.
 
-        Images are told apart by their digests, :data:`DIGESTED` pairs at a time.
+        Images are compared by digest, :data:`DIGESTED` pairs at a time.
         """
         for start in range(0, len(pairs), DIGESTED):
             some = range(start, min(start + DIGESTED, len(pairs)))
@@ -260,7 +260,7 @@ class Local(Backend):
             yield from ((rows, having) for (_, having), rows in rows_of.items())
 
     def _fit_together(self, groups: Sequence[CaptionGroup], most: int) -> bool:
-        """Whether images of one shape can run at once: at most so many, and in memory."""
+        """Whether images of one shape can run together: at most ``most``, and within memory."""
         fitting = self._batch_images or self.runner.images_that_fit(groups[-1].image)
         # All are padded to the longest.
         longest = max(len(ids) for group in groups for ids in group.suffixes)
@@ -270,14 +270,13 @@ class Local(Backend):
     def _prepare(
         self, pairs: Sequence[Pair], rows: Sequence[int], tokenized: TokenizedPrompt
     ) -> tuple[CaptionGroup, dict[int, str]]:
-        """Return an image and its captions as the model's inputs, and why rows are left out."""
+        """Prepare an image and its captions as the model's inputs; also why rows are excluded."""
         image = self.runner.process_image(pairs[rows[0]].image, tokenized)
         group = CaptionGroup(tokenized, image, [], [], [])
         refused = {}
         most = self.runner.max_suffix(image, tokenized)
         asked = [pairs[row] for row in rows]
-        # Tokenizers refuse captions (half a character) with all kinds of exceptions; then each is
-        # tried alone.
+        # Tokenizers refuse captions (half a character) with any exception; then try each alone.
         try:
             suffixes: Sequence[list[int] | None] = tokenized.suffixes(asked)
         except Exception:
@@ -287,11 +286,10 @@ class Local(Backend):
                 suffix = suffix or tokenized.suffixes([pair])[0]
                 if len(suffix) > most:
                     raise InputError(
-                        f"the caption makes a prompt of {len(suffix) - most} tokens more than the "
-                        "model can see"
+                        f"its prompt exceeds the model's context by {len(suffix) - most} tokens"
                     )
             except Exception as error:
-                refused[row] = f"the caption cannot be asked about: {short_message(error)}"
+                refused[row] = f"the caption cannot be read: {short_message(error)}"
                 continue
             group.pairs.append(pair)
             group.rows.append(row)
@@ -299,13 +297,13 @@ class Local(Backend):
         return group, refused
 
     def _start(self, groups: list[CaptionGroup], hidden: bool) -> _Batch:
-        """Give images that share a shape to the model, without waiting for its answers."""
+        """Submit images of one shape to the model, without waiting for its answers."""
         if self.options.read == "generate":
             return _Batch(groups)
         return _Batch(groups, *self._try(groups, lambda: self.runner.start(groups, hidden)))
 
     def _finish(self, batch: _Batch, hidden: bool) -> Blocks:
-        """Yield the readings of a batch; an image that fails does not fail the others."""
+        """Yield the readings of a batch; after a failure its images run one by one."""
         groups, answers, reason = batch.groups, batch.answers, batch.reason
         batch.answers = None
         readings = None
@@ -322,17 +320,17 @@ class Local(Backend):
             yield rows, Readings.concat(scale, readings)
 
     def _try(self, groups: list[CaptionGroup], work: Callable[[], T]) -> tuple[T | None, str]:
-        """Return what the model gives for some images, or why it gives nothing."""
+        """Run the model on some images; returns its result, or the reason of a failure."""
         batch_captions = self.runner.batch_captions
         try:
             return work(), ""
-        # A model's code may raise anything; only the image that caused it is to fail.
+        # A model's code may raise anything; only the image that caused it should fail.
         except Exception as error:
             short = isinstance(error, require("torch", "hf").OutOfMemoryError)
             what = "ran out of memory with" if short else "failed on"
             reason = f"the model {what} this image{' alone' * short}: {short_message(error)[:200]}"
-        # From here on nothing refers to the error, and through it to the memory of what failed.
-        if short:  # even with one caption at a time: it was the images
+        # The error is out of scope here, and no longer keeps the failed pass in memory.
+        if short:  # even with one caption at a time, so the images need too much
             self.runner.batch_captions, self.runner.one_pass = batch_captions, False
             if len(groups) > 1:
                 self._batch_images = len(groups) // 2
@@ -360,7 +358,7 @@ class Local(Backend):
     def _forced(
         self, groups: list[CaptionGroup], answers: Answers, hidden: bool, how: str = "forced"
     ) -> list[Readings]:
-        """Read the ratings that follow the prompts, and what the model wrote after them."""
+        """Make readings of the answers of some groups."""
         tokenized = groups[0].tokenized
         head = self.runner.head_rows(tokenized).cpu().numpy() if hidden else None
         return [
@@ -368,7 +366,7 @@ class Local(Backend):
         ]
 
     def _generated(self, group: CaptionGroup, indices: Sequence[int], hidden: bool) -> Readings:
-        """Let the model write until its rating, caption by caption; then read all ratings there."""
+        """Let the model write up to its rating, caption by caption; then read all ratings there."""
         tokenized, vocabulary = group.tokenized, self.runner.vocabulary
         gather = ReadingsCollector(tokenized.scale, len(indices))
         written: dict[int, list[int]] = {}
@@ -378,7 +376,7 @@ class Local(Backend):
             try:
                 written[index] = written_before_answer(tokens, pieces, tokenized)
             except InputError as error:
-                why = f"{error}; read=forced reads it all the same"
+                why = f"{error}; read=forced can read it"
                 gather.add(Readings.failed(tokenized.scale, [why]), [place])
         if written:
             groups = [group.after(written)]
@@ -396,6 +394,6 @@ def _digest(image: ImageSource) -> str | ImageError:
 
 
 def _lead_mass(readings: Readings) -> NDArray[np.float64]:
-    """Return the probability (N,) that an answer begins with a stem of the scale, or is one."""
+    """The probability (N,) that an answer begins with a stem, or is on a scale without stems."""
     lead = readings.answer_logp[:, 0] if readings.lead_logp is None else readings.lead_logp
     return np.asarray(np.exp(lead).sum(axis=1))

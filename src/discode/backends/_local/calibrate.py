@@ -1,4 +1,4 @@
-"""Two checks when a model is loaded: what its head computes, and whether packing is exact."""
+"""Two checks of a loaded model: whether its head is a plain product, and packing exact."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ CAPTIONS = ("a dog", "two men on a red boat", "x")
 def calibrate(runner: Runner, prompt: Prompt, scale: Scale) -> bool:
     """Set the model's ``logit_scale``; return whether packed and separate passes agree.
 
-    An image and captions that need no data are read both ways. Where the logits are not a factor
-    times the head's rows times the state (a soft cap, a quantised head), it is 0.
+    A synthetic image and captions are read both ways. The scale is 0 if the logits are not a factor
+    times the head's rows times the state (a soft cap, a quantised head).
     """
     torch = require("torch", "hf")
     gradient = np.linspace(0, 255, 96 * 64 * 3).astype(np.uint8).reshape(64, 96, 3)
@@ -40,19 +40,18 @@ def calibrate(runner: Runner, prompt: Prompt, scale: Scale) -> bool:
         states, logits = runner.run(whole.ids, runner.model_inputs([whole]), None, keep=1)
         runner.logit_scale = _factor(runner, states, logits[..., tokenized.wanted], tokenized)
         if image.opened is not None or getattr(runner.text_config, "cross_attention_layers", None):
-            # The processor builds each prompt itself, so that no prefix is shared; or text sees the
-            # image in layers of its own (Mllama), and a cache of those cannot be cut back.
+            # The processor builds each prompt itself, so no prefix is shared; or text attends to
+            # the image in separate layers (Mllama), whose cache cannot be cropped.
             return False
         suffixes = tokenized.suffixes(pairs)
         group = CaptionGroup(tokenized, image, pairs, [0, 1, 2], suffixes)
         try:
-            packed = PackedBatch(runner, [group]).over_prefixes(size=2)()[0][
-                0
-            ]  # two, then one, over one prefix
-        # Whatever the code of a model cannot do with a packed sequence, separate passes can.
+            # Two captions, then one, over one prefix.
+            packed, _ = PackedBatch(runner, [group]).over_prefixes(size=2)()[0]
+        # A model's code may fail on a packed sequence in any way; separate passes still work.
         except Exception as error:
             LOG.warning(
-                "discode: %s cannot be packed (%s); one forward pass per pair",
+                "discode: %s cannot be packed (%s); using one forward pass per pair",
                 runner.name,
                 short_message(error),
             )
@@ -65,8 +64,8 @@ def calibrate(runner: Runner, prompt: Prompt, scale: Scale) -> bool:
             )
             return True
     LOG.warning(
-        "discode: packed and separate passes differ by %.2g for %s (%.2g is rounding); one forward "
-        "pass per pair",
+        "discode: packed and separate passes differ by %.2g for %s (%.2g is rounding); using one "
+        "forward pass per pair",
         apart,
         runner.name,
         allowed,
@@ -76,11 +75,10 @@ def calibrate(runner: Runner, prompt: Prompt, scale: Scale) -> bool:
 
 def _one_pass_is_exact(runner: Runner, group: CaptionGroup, separate: NDArray[np.float64]) -> bool:
     """Whether captions may run in the pass of their image."""
-    # Whatever the code of a model cannot do in one pass, it can in two.
+    # A model's code may fail in one pass in any way; two passes still work.
     try:
-        apart, allowed = packing_error(
-            runner, PackedBatch(runner, [group]).at_once()()[0][0], separate
-        )
+        packed, _ = PackedBatch(runner, [group]).at_once()()[0]
+        apart, allowed = packing_error(runner, packed, separate)
     except Exception:
         return False
     return apart <= allowed
@@ -89,10 +87,10 @@ def _one_pass_is_exact(runner: Runner, group: CaptionGroup, separate: NDArray[np
 def packing_error(
     runner: Runner, packed: NDArray[np.float64], separate: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Return how far log-probabilities are apart, root mean square, and how far they may be.
+    """Compute the RMS difference of log-probabilities, and the largest difference allowed.
 
-    Each of a model's 2 L blocks rounds what it adds, so its logits are uncertain by about
-    ``eps · sqrt(2 L)`` of their spread; twice that is allowed, and 1e-4 in any case. A caption that
+    Each of a model's 2 L blocks rounds its sum, so its logits are uncertain by about
+    ``eps · sqrt(2 L)`` of their spread; twice that is allowed, and at least 1e-4. A caption that
     attends to its neighbour, or a position that is off by one, shifts them by a large part of the
     spread.
     """
@@ -103,7 +101,7 @@ def packing_error(
 
 
 def _factor(runner: Runner, states: Any, logits: Any, tokenized: TokenizedPrompt) -> float:
-    """Return f where logits = f · states · rows up to rounding, or 0."""
+    """Compute f in logits = f · states · rows; 0 if they differ by more than rounding."""
     head = runner.model.get_output_embeddings()
     weight = getattr(head, "weight", None)
     if weight is None or not weight.is_floating_point() or getattr(head, "bias", None) is not None:

@@ -1,7 +1,8 @@
 """The vision-language models that ``discode models`` lists: the paper's ten, and others in use.
 
-They are the rows of ``data/models.csv``: documentation, not a condition. ``packed`` says whether
-captions of an image share its computation; the check when a model is opened decides.
+They are the rows of ``data/models.csv``, which is documentation: other models work, too.
+``packed`` records whether captions of an image share its computation; the check of a loaded model
+decides.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TINY = "tiny"
-"""A tiny checkpoint of the same class, in the layout of the hub, was run, packed and not."""
+"""Tested with a tiny checkpoint of the same class, in the layout of the hub."""
 STAND_IN = "stand-in"
-"""Tiny code with the same interface was run."""
+"""Tested with tiny code with the same interface."""
 UNTRIED = ""
 
 
 @dataclass(frozen=True)
 class HubModel:
-    """A model of the hub; nothing was ever run with its real weights."""
+    """A model of the hub; its real weights were never run."""
 
     hub: str
     billions: float
@@ -27,10 +28,10 @@ class HubModel:
     """transformers' model type."""
     packed: bool
     remote: bool
-    """Whether it opens only with code of its own, which an adapter calls."""
+    """Whether it needs its own code, through an adapter."""
     tested: str
     paper: str
-    """What the paper calls it, if it is one of its ten."""
+    """Its name in the paper, if it is one of the paper's ten."""
     note: str
 
     @property

@@ -1,7 +1,7 @@
-"""Say of a model, before its weights are downloaded, whether it can be a judge and how it is read.
+"""Check a model without downloading its weights: whether it can be a judge, and how it is read.
 
-Only the small files are read: configuration, tokenizer, processor, chat template. No code of the
-model runs.
+Only the small files are read: configuration, tokenizer, processor, chat template. The model's own
+code is not run.
 """
 
 from __future__ import annotations
@@ -22,41 +22,40 @@ from discode.backends._local.load import (
     describe,
     in_one_line,
     quiet,
-    read_settings,
 )
 from discode.backends._local.vocabulary import TokenizedPrompt, Vocabulary, conversation
 from discode.errors import InputError, require
 
 SMALL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
-"""What is downloaded of a model; weights and code are not."""
+"""Files that are downloaded; weights and code are not."""
 EXAMPLE = "0.8"
 
 
 def check_model(name: str, revision: str | None = None) -> dict[str, str]:
-    """Return how a hub name or a folder would be read, line by line, for people."""
+    """Report in words how a hub name or a folder would be read."""
     with _opening(name, revision) as (folder, offline):
-        settings = read_settings(folder)
+        settings = memory.read_settings(folder / "config.json")
         architecture = (settings.get("architectures") or [""])[0]
         kind = settings.get("model_type") or architecture
         size = hub.model_bytes(name, revision, "bfloat16", offline=offline)
         if architecture in REMOTE_CODE_MODELS:
             adapter = REMOTE_CODE_MODELS[architecture].adapter.__name__
-            route = f"by its own code (-M trust_remote_code=true) and the adapter {adapter}"
+            route = f"with its own code (-M trust_remote_code=true) and the adapter {adapter}"
             captions = _captions(adapter.lower(), remote=True)
-            start = tokens = "known once its code has run"
+            start = tokens = "unknown until its code has run"
         elif "auto_map" in settings and not internvl.is_original(settings) and not _native(kind):
             raise InputError(
-                f"{name} cannot be opened: it is a {kind!r} model with code of its own, for which "
-                "there is no adapter"
+                f"{name} cannot be opened: {kind!r} models need their own code, and discode has no "
+                "adapter for it"
             )
         else:
             described = describe(str(folder), {"revision": None, "trust_remote_code": False})
             vocabulary = Vocabulary(described.processor)
             tokenized = vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
             route = (
-                "its layout is translated for transformers' InternVL; its own code is not run"
+                "converted for transformers' InternVL, without its own code"
                 if described.original
-                else "by transformers, without code of its own"
+                else "by transformers, without its own code"
             )
             captions = _captions(described.config.model_type)
             start, tokens = _start(vocabulary, tokenized.text), _tokens(tokenized)
@@ -74,20 +73,19 @@ def check_model(name: str, revision: str | None = None) -> dict[str, str]:
 
 
 def open_vocabulary(name: str, revision: str | None = None) -> Vocabulary:
-    """Return the tokenizer and chat template of a hub name or a folder, without its weights."""
+    """Open the tokenizer and chat template of a hub name or a folder, without its weights."""
     with _opening(name, revision) as (folder, _):
-        architecture = (read_settings(folder).get("architectures") or [""])[0]
+        settings = memory.read_settings(folder / "config.json")
+        architecture = (settings.get("architectures") or [""])[0]
         if architecture in REMOTE_CODE_MODELS:
-            raise InputError(
-                f"{name} lays out its prompt by code of its own, which is not run here"
-            )
+            raise InputError(f"{name} builds its prompt with its own code, which is not run here")
         common = {"revision": None, "trust_remote_code": False}
         return Vocabulary(describe(str(folder), common).processor)
 
 
 @contextmanager
 def _opening(name: str, revision: str | None) -> Iterator[tuple[Path, bool]]:
-    """Yield the folder of a model's small files, and whether the hub is not asked."""
+    """Yield the folder of a model's small files, and whether the hub is offline."""
     check_name(name, revision)
     where: dict[str, Any] = {"revision": revision}
     offline = not Path(name).is_dir() and hub.must_use_cache(name, revision)
@@ -103,17 +101,17 @@ def _native(kind: str) -> bool:
 
 
 def _captions(kind: str, *, remote: bool = False) -> str:
-    """Return whether captions are packed, by what was tried of its kind."""
+    """Describe whether captions are packed, from tests of models of the same kind."""
     for row in CATALOG:
         same = row.kind.startswith(kind) if remote else row.kind == kind
         if row.tested != UNTRIED and row.remote == remote and same:
             packed = "packed: they share the computation of their image"
             return packed if row.packed else "plain: one forward pass per pair"
-    return f"no {kind!r} model was tried; packing is checked when it is opened"
+    return f"no {kind!r} model was tested; packing is checked when it is loaded"
 
 
 def _start(vocabulary: Vocabulary, text: str) -> str:
-    """Return what the chat template writes between the prompt and an answer."""
+    """Describe what the chat template writes between the prompt and an answer."""
     prompt = vocabulary.chat(text)
     answer = {"role": "assistant", "content": [{"type": "text", "text": EXAMPLE}]}
     whole = str(
@@ -129,7 +127,7 @@ def _start(vocabulary: Vocabulary, text: str) -> str:
 
 
 def _tokens(tokenized: TokenizedPrompt) -> str:
-    """Return the tokens of stems and answers: "0 . and 1 ., then 10 digits (111 ids each)"."""
+    """Describe the tokens of stems and answers: "0 ., 1 .; then 0 1 2 (1 token each)"."""
     spell = tokenized.vocabulary.tokenizer.convert_ids_to_tokens
     stems = ", ".join(dict.fromkeys(" ".join(spell(list(stem))) for stem in tokenized.stems))
     groups = {len(group) for groups in tokenized.answers for group in groups}
@@ -138,7 +136,7 @@ def _tokens(tokenized: TokenizedPrompt) -> str:
 
 
 def _counted_bytes(config: Any) -> float:
-    """Return the size of the weights that a configuration asks for; none are made."""
+    """Compute the size of the weights for a configuration, without creating them."""
     torch, transformers = require("torch", "hf"), require_transformers()
     with torch.device("meta"):
         model = transformers.AutoModelForImageTextToText.from_config(config)

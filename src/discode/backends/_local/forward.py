@@ -11,7 +11,7 @@
       │
       └─ read_separately              image | caption 1 | 0 .      a pass per caption and stem
 
-All give the same answers. :mod:`discode.backends._local.calibrate` checks that for each model.
+All give the same answers, which :mod:`discode.backends._local.calibrate` checks for each model.
 """
 
 from __future__ import annotations
@@ -49,21 +49,20 @@ PER_TOKEN_INPUTS = {
     "mm_token_type_ids": False,
     "cross_attention_mask": True,
 }
-"""Inputs with one value per token, and whether text continues with the last value (else 0)."""
+"""Inputs with one value per token, and whether text repeats the last value (otherwise 0)."""
 MAX_PACKED_TOKENS = 1 << 15
-"""Packed tokens per chunk, unless memory is short: more would gain nothing."""
+"""Maximum packed tokens per chunk; fewer if memory is short. More would gain nothing."""
 MAX_MASKED_TOKENS = 8192
-"""The same for models whose captions attend with one mask: longer rows attend to more tokens that
-are masked out."""
+"""The same for models whose captions share one mask: longer rows compute more masked scores."""
 ONE_PASS_TOKENS = {"cuda": 1024, "cpu": 128}
-"""Tokens of captions that run in one pass with their images, by device. With more, a pass of their
-own uses a GPU as well, and in one pass they would attend in vain to the captions before them; on a
-CPU the tokens that this adds soon take longer than to read the weights again."""
+"""Maximum tokens of captions in one pass with their images, by device. More captions use a GPU
+equally well in a separate pass, without masked scores between captions; on a CPU the added tokens
+soon take longer than reading the weights again."""
 MAX_IMAGES = 8
-"""Images per batch, unless memory is short; for the same reason."""
+"""Maximum images per batch; fewer if memory is short."""
 STREAMS = 2
-"""Batches that a GPU may have at once: while the host waits for a part of one (models count their
-image tokens), the GPU works on the other."""
+"""Concurrent batches on a GPU: it works on one while the host waits for a part of the other (models
+count their image tokens)."""
 
 
 class _Ids(NamedTuple):
@@ -76,12 +75,14 @@ class _Ids(NamedTuple):
 
 
 class Runner:
-    """Runs a model, which is loaded for it.
+    """Loads and runs a model.
 
-    ``packed`` says whether captions of an image share one pass, ``one_pass`` whether few of them
-    (at most ``one_pass_tokens``) may share that of their image; ``second_decimal`` whether a second
-    decimal is looked for; ``rounding`` is the relative error of one block; ``logit_scale`` is the
-    factor f in logits = f · states · head, or 0 where the logits are not such a product.
+    Attributes:
+        packed: Whether captions of an image share one pass.
+        one_pass: Whether few captions (``one_pass_tokens``) may share the pass of their image.
+        second_decimal: Whether a second decimal is read.
+        rounding: The relative error of one block.
+        logit_scale: The factor f in logits = f · states · head, 0 if they are no such product.
     """
 
     def __init__(self, opened: OpenedModel, batch_captions: int | None) -> None:
@@ -98,7 +99,7 @@ class Runner:
         self.text_config = opened.model.config.get_text_config()
         self.rounding = float(torch.finfo(self.dtype).eps)
         if any(type(module).__name__ == "Fp8Linear" for module in self.model.modules()):
-            # Of two passes that differ in the last bit, a few entries are rounded apart to 8 bits.
+            # A difference in the last bit may become one of a step in 8 bits.
             self.rounding = 2.0**-5
         self.lock = opened.lock
         self._device = opened.device
@@ -107,7 +108,7 @@ class Runner:
         self._rotary_modules: RotaryModules = {}
         self._streams: deque[Any] = deque()
         widen_head(self.model.get_output_embeddings())
-        if self._device.type == "cuda":  # elsewhere the matrix products take almost all the time
+        if self._device.type == "cuda":  # elsewhere matrix products dominate
             fuse_norms(self.model)
             fuse_activations(self.model)
             fuse_residuals(getattr(self.model, "get_decoder", lambda: self.model)())
@@ -115,7 +116,7 @@ class Runner:
             self._streams.extend(torch.cuda.Stream(self._device) for _ in range(STREAMS))
 
     def process_image(self, image: Any, tokenized: TokenizedPrompt) -> ProcessedImage:
-        """Process an image with the prompt's prefix; what follows the prefix is tokenised apart."""
+        """Process an image with the prompt's prefix; suffixes are tokenised separately."""
         opened = open_image(image)
         ids, inputs = self.process(tokenized.text, opened)
         inputs = {name: self.pinned(value) for name, value in inputs.items()}
@@ -127,7 +128,7 @@ class Runner:
         return ProcessedImage(ids[:, : length - tail], inputs)
 
     def process(self, text: str, opened: Any) -> tuple[Any, dict[str, Any]]:
-        """Return a prompt's ids (1, L) with the image's tokens, and the model's other inputs."""
+        """Make a prompt's ids (1, L) with the image's tokens, and the model's other inputs."""
         try:
             inputs = self.processor.apply_chat_template(
                 conversation(text, opened),
@@ -136,7 +137,7 @@ class Runner:
                 return_dict=True,
                 return_tensors="pt",
             )
-        # Processors refuse images (too narrow, too small) with all kinds of exceptions.
+        # Processors refuse images (too narrow, too small) with any exception.
         except Exception as error:
             why = short_message(error)
             raise BackendError(f"the model's processor refuses the image: {why}") from error
@@ -144,7 +145,7 @@ class Runner:
         return ids, {k: v for k, v in inputs.items() if k not in ("attention_mask", "labels")}
 
     def generate(self, group: CaptionGroup, index: int) -> list[int]:
-        """Let the model generate an answer to one caption of a group, greedily."""
+        """Generate the answer to one caption of a group greedily."""
         torch = require("torch", "hf")
         image, pair = group.image, group.pairs[index]
         if image.opened is not None:
@@ -163,16 +164,16 @@ class Runner:
                 **inputs,
                 max_new_tokens=MAX_NEW_TOKENS,
                 do_sample=False,
-                repetition_penalty=1.0,  # some models' own settings penalise a second zero
+                repetition_penalty=1.0,  # some models' defaults penalise a second zero
                 return_dict_in_generate=True,
             )
         return [int(token) for token in out.sequences[0, ids.shape[1] :]]
 
     def start(self, groups: list[CaptionGroup], hidden: bool = True) -> Answers:
-        """Give groups to the device; their images share a shape, and the prompt is the same.
+        """Submit groups whose images share a shape and whose prompt is the same.
 
-        What is returned waits for the answers of each group. Without ``hidden``, packed captions
-        come with states of width 0: they take long to fetch. One thread at a time: others wait.
+        The result waits for the answers of each group. Without ``hidden``, packed captions have
+        states of width 0, because fetching them takes long. Threads run one at a time.
         """
         torch = require("torch", "hf")
         with self.lock, torch.inference_mode(), self._next_stream():
@@ -187,7 +188,7 @@ class Runner:
             return lambda: answers
 
     def _next_stream(self) -> AbstractContextManager[None]:
-        """Let a GPU work on a batch beside the one before it."""
+        """Let a GPU work on a batch concurrently with the one before it."""
         if not self._streams:
             return nullcontext()
         torch = require("torch", "hf")
@@ -196,7 +197,7 @@ class Runner:
         return torch.cuda.stream(self._streams[0])  # type: ignore[no-any-return]
 
     def may_run_at_once(self) -> bool:
-        """Whether tokens attend to all before them and are counted one by one, images included."""
+        """Whether tokens attend to all previous ones and positions count every token."""
         return self.attends_to_all() and self.rope_delta(1) is None
 
     def run(
@@ -204,8 +205,8 @@ class Runner:
     ) -> tuple[Any, Any]:
         """Run the model; returns the states (B, R, D) before the head and the logits (B, R, V).
 
-        ``keep`` is how many of the last positions are read, or a tensor of M places among all
-        B·L: then these M alone go through the head, as (1, M, D).
+        ``keep`` is the number of last positions to read, or a tensor of M places among all B·L:
+        then only these go through the head, as (1, M, D).
         """
         torch = require("torch", "hf")
         ids = self.send(ids)
@@ -239,7 +240,7 @@ class Runner:
         inputs = {}
         for name in images[0].inputs:
             values = [image.inputs[name] for image in images]
-            # Models read sizes as numbers, and would wait for the device to send them back.
+            # Models read sizes on the host; on the device, that would wait for its queue.
             values = values if name == "image_sizes" else [self.send(value) for value in values]
             value = torch.cat(values)
             if longer and name in PER_TOKEN_INPUTS:
@@ -250,38 +251,35 @@ class Runner:
         return inputs
 
     def rope_delta(self, batch: int) -> Any:
-        """Return how far multimodal positions lag behind the token count (B, 1), or None."""
+        """How far multimodal positions lag behind the token count (B, 1), or None."""
         delta = getattr(self.model.base_model, "rope_deltas", None)
         return None if delta is None else delta.reshape(batch, 1).to(self._device).clone()
 
     def logp(self, logits: Any, tokenized: TokenizedPrompt) -> Any:
-        """Return log-probabilities (..., I) of the wanted ids, by logits (..., V)."""
+        """Compute log-probabilities (..., I) of the wanted ids from logits (..., V)."""
         logits = logits.float()
         chosen = logits[..., self.ids(tokenized).wanted]
         return (chosen - logits.logsumexp(-1, keepdim=True)).to(widest_float(chosen.device))
 
     def unless_ended(self, logits: Any, tokenized: TokenizedPrompt) -> Any:
-        """Return log-probabilities (..., I), NaN where the likeliest token is not a digit."""
+        """Compute log-probabilities (..., I), NaN where the likeliest token is not a digit."""
         torch = require("torch", "hf")
         goes_on = torch.isin(logits.argmax(-1), self.ids(tokenized).all_digits)
         return self.logp(logits, tokenized).where(goes_on[..., None], torch.nan)
 
     def first_decimals(self, logp: Any, tokenized: TokenizedPrompt) -> Any:
-        """Return the likeliest answer (C, S) after each of the S decimal stems, by (C, R, I)."""
+        """Find the likeliest answer (C, S) after each of the S decimal stems, by (C, R, I)."""
         torch = require("torch", "hf")
         places = self.decimal_stems(tokenized).values()
         first = torch.stack([logp[:, place] for place in places], dim=1)
         return (first.exp() @ self.ids(tokenized).answer_of).argmax(-1)
 
     def decimal_stems(self, tokenized: TokenizedPrompt) -> dict[int, int]:
-        """Return the stems after whose first decimal a second one is looked for, with places."""
+        """The stems after which a second decimal is read, with their places."""
         return tokenized.decimal_stems if self.second_decimal else {}
 
     def ids(self, tokenized: TokenizedPrompt) -> _Ids:
-        """Return a prompt's ids as tensors.
-
-        Made once: a copy to the device would wait for what it has queued.
-        """
+        """Cache a prompt's ids as tensors on the device: a copy would wait for its queue."""
         torch = require("torch", "hf")
         if tokenized not in self._id_tensors:
             groups = tokenized.answers[0]
@@ -296,14 +294,14 @@ class Runner:
         return self._id_tensors[tokenized]
 
     def head_rows(self, tokenized: TokenizedPrompt) -> Any:
-        """Return the rows of the head for the wanted ids (I, D), in float32."""
+        """The scaled rows of the head for the wanted ids (I, D), in float32."""
         if tokenized not in self._head_rows:
             weight = self.model.get_output_embeddings().weight
             self._head_rows[tokenized] = weight[tokenized.wanted].float() * self.logit_scale
         return self._head_rows[tokenized]
 
     def attends_to_all(self) -> bool:
-        """Whether every layer attends to all tokens before it, and to those of the text alone."""
+        """Whether every layer is plain causal attention over all tokens."""
         config = self.text_config
         kinds = getattr(config, "layer_types", None) or ["full_attention"]
         return (
@@ -313,33 +311,33 @@ class Runner:
         )
 
     def max_packed_tokens(self) -> int:
-        """Return how many tokens of captions run at once where memory is not short."""
+        """The maximum tokens of captions per pass if memory is not short."""
         return MAX_PACKED_TOKENS if self.attends_to_all() else MAX_MASKED_TOKENS
 
     def max_suffix(self, image: ProcessedImage, tokenized: TokenizedPrompt) -> int:
-        """Return how many tokens may follow an image's prefix, not counting what is forced."""
+        """The maximum tokens after an image's prefix, without the forced stems."""
         most = getattr(self.text_config, "max_position_embeddings", None) or 1 << 30
         used = image.ids.shape[1] - (len(tokenized.tail) if image.opened is not None else 0)
         longest = max(map(len, tokenized.stems)) + bool(self.decimal_stems(tokenized))
         return int(most - used - longest)
 
     def images_that_fit(self, image: ProcessedImage) -> int:
-        """Return how many prefixes like this one run at once."""
-        half = self.tokens_that_fit() // 2  # the other half is for the captions
+        """Estimate how many prefixes like this one fit into memory."""
+        half = self.tokens_that_fit() // 2  # the other half is for captions
         return max(1, min(MAX_IMAGES, half // int(image.ids.shape[1])))
 
     def tokens_that_fit(self) -> int:
-        """Return how many tokens a batch may hold by the memory that is free."""
+        """Estimate how many tokens of a batch fit into free memory."""
         tokens = tokens_that_fit(self.text_config, self.dtype.itemsize, self._device)
-        return tokens // max(1, len(self._streams))  # a stream uses no memory of another
+        return tokens // max(1, len(self._streams))  # streams do not share memory
 
     def pinned(self, tensor: Any) -> Any:
-        """Convert and pin a tensor for the copy to the device; done in the preparing threads."""
+        """Convert and pin a tensor for the copy to the device; called in preparing threads."""
         tensor = tensor.to(self.dtype) if tensor.is_floating_point() else tensor
         return tensor.pin_memory() if self._device.type == "cuda" else tensor
 
     def send(self, tensor: Any) -> Any:
-        """Copy to the device without waiting for the work it has queued."""
+        """Copy to the device without waiting for its queue."""
         if tensor.is_cuda:
             return tensor
         return self.pinned(tensor).to(self._device, non_blocking=True)

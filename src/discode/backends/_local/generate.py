@@ -1,8 +1,8 @@
-"""Where the rating is in an answer that the model generated, and what the model wrote before it.
+"""Find the rating in a generated answer, and the tokens before it.
 
-The model generates a few tokens, greedily, as in the paper. What it wrote before the rating is then
-given to it, and the ratings after that are read as after a prompt. This is done on request, and
-where a rating is an unlikely beginning for the model.
+The model generates a few tokens greedily, as in the paper. The tokens before the rating are then
+appended to the prompt, and all ratings are read after them. This is done on request, or if the
+model is unlikely to begin with a rating.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ MAX_NEW_TOKENS = 10
 def written_before_answer(
     tokens: Sequence[int], pieces: Sequence[str], tokenized: TokenizedPrompt
 ) -> list[int]:
-    """Return the tokens before the rating and its stem; raise where there is no rating.
+    """Return the tokens before the rating and its stem; raise if there is no rating.
 
-    The rating is found by its text and checked by its tokens: one that the model writes with other
-    tokens than those whose probabilities we read is not read at all.
+    The rating is found by its text and checked by its tokens: it must consist of the tokens whose
+    probabilities are read.
     """
     text = "".join(pieces)
     rating = find_rating(text, tokenized.scale)
@@ -40,7 +40,7 @@ def written_before_answer(
     ]
     if not starts:
         raise InputError(
-            f"the model answered {text!r}, but wrote the rating with other tokens than the "
-            "tokenizer does"
+            f"the model answered {text!r}, but not with the tokens that the tokenizer uses for "
+            "this rating"
         )
     return list(tokens[: min(starts)])

@@ -1,4 +1,4 @@
-"""The head of a model: logits in float32, and the states that go into it."""
+"""The head of a model: logits in float32, and its input states."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ HEAD_BLOCK = 1 << 14
 
 
 def widen_head(head: Any) -> None:
-    """Let a head return float32: its logits are near 20, where bfloat16 has steps of 0.125.
+    """Make a head return float32: its logits are near 20, where bfloat16 has steps of 0.125.
 
-    What a model does with its logits afterwards, it does in float32 too. Where 16-bit floats cannot
-    be multiplied into float32, the weights are converted in blocks over the vocabulary. A quantised
-    head stays as it is.
+    A model's later operations on logits then use float32, too. If 16-bit floats cannot be
+    multiplied into float32, the weights are converted in blocks over the vocabulary. A quantised
+    head is not changed.
     """
     torch = require("torch", "hf")
     if type(head) is not torch.nn.Linear or head.weight.dtype == torch.float32:
@@ -35,13 +35,13 @@ def widen_head(head: Any) -> None:
         blocks = zip(weights, biases, strict=True)
         return torch.cat([linear(rows, weight.float(), bias) for weight, bias in blocks], dim=-1)
 
-    # Where accelerate moves inputs and weights of a head, it calls what it found there.
+    # A head whose inputs and weights accelerate moves has its original forward there.
     setattr(head, "_old_forward" if hasattr(head, "_old_forward") else "forward", forward)
 
 
 @contextmanager
 def head_input(head: Any, rows: Any) -> Iterator[list[Any]]:
-    """Collect what goes into a head, call by call; only some ``rows`` of it if they are given."""
+    """Collect the inputs of a head, call by call, limited to ``rows`` if they are given."""
     seen: list[Any] = []
 
     def choose(_: Any, inputs: Any) -> Any:

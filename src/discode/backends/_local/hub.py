@@ -1,4 +1,4 @@
-"""The model hub: whether it can be reached, and what is in the local cache."""
+"""The model hub: reachability, the local cache, and sizes of models."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from discode.backends._local import memory
 from discode.errors import InputError, require
 
 CONNECT_SECONDS = 4.0
-"""How long to wait for a connection; the hub's library would try for half a minute or longer."""
+"""How long to wait for a connection; the hub's library would try for at least half a minute."""
 
 
 def cached_folder(name: str, revision: str | None) -> Path | None:
-    """Return the folder of a model that was downloaded before, or None."""
+    """Find the folder of a model in the local cache; None if it is not there."""
     hub = require("huggingface_hub", "hf")
     try:
         config = hub.try_to_load_from_cache(name, "config.json", revision=revision)
-    except ValueError:  # how it refuses names that cannot exist
-        raise InputError(
-            f"{name!r} is neither the folder of a model nor a hub name (ORG/NAME)"
-        ) from None
+    except ValueError:  # an impossible name
+        raise InputError(f"{name!r} is neither a model folder nor a hub name (ORG/NAME)") from None
     return Path(config).parent if isinstance(config, str) else None
 
 
 def must_use_cache(name: str, revision: str | None) -> bool:
-    """Return whether the hub cannot be used; raise where the cache does not have the model."""
+    """Whether the hub cannot be used; raises if the cache does not have the model either."""
     constants = require("huggingface_hub.constants", "hf")
     folder, offline = cached_folder(name, revision), constants.is_offline_mode()
     if not offline and reachable(constants.ENDPOINT):
@@ -38,13 +36,13 @@ def must_use_cache(name: str, revision: str | None) -> bool:
         why = "HF_HUB_OFFLINE is set" if offline else f"{constants.ENDPOINT} cannot be reached"
         raise InputError(
             f"cannot load {name}: {why}, and {name} is not in the local cache "
-            f"({constants.HF_HUB_CACHE}); download it on a machine with a network, or give a folder"
+            f"({constants.HF_HUB_CACHE}); download it with a network connection or give a folder"
         )
     return True
 
 
 def local_folder(name: str, files: Sequence[str], common: Mapping[str, Any]) -> Path:
-    """Return the folder that has ``files`` (patterns) of a model: its own, or the hub's cache."""
+    """Find the folder with ``files`` (patterns) of a model: its own, or one in the hub's cache."""
     if Path(name).is_dir():
         return Path(name)
     where = {key: common.get(key) for key in ("revision", "local_files_only")}
@@ -53,7 +51,7 @@ def local_folder(name: str, files: Sequence[str], common: Mapping[str, Any]) -> 
 
 
 def model_bytes(name: str, revision: str | None, kind: str, *, offline: bool) -> float:
-    """Return the size of a model's weights as ``kind``, of a hub's without a download; or 0."""
+    """Compute the size of a model's weights as ``kind`` without a download; 0 if not known."""
     folder = Path(name) if Path(name).is_dir() else cached_folder(name, revision)
     if offline or Path(name).is_dir():
         files = memory.weight_files(folder) if folder is not None else []
@@ -61,7 +59,7 @@ def model_bytes(name: str, revision: str | None, kind: str, *, offline: bool) ->
     hub = require("huggingface_hub", "hf")
     try:
         counts = hub.get_safetensors_metadata(name, revision=revision).parameter_count
-    # Only an early warning: whatever is wrong, loading the model will say it better.
+    # Only for an early warning: loading the model will report any problem.
     except Exception:
         return 0.0
     size = memory.BYTES_PER_WEIGHT[kind]
@@ -69,7 +67,7 @@ def model_bytes(name: str, revision: str | None, kind: str, *, offline: bool) ->
 
 
 def reachable(address: str) -> bool:
-    """Return whether a server accepts connections at a web address; a proxy is taken to work."""
+    """Whether a server accepts connections at a web address; a proxy is assumed to work."""
     parts = urlsplit(address)
     if {parts.scheme, "all"} & getproxies().keys():
         return True

@@ -1,8 +1,8 @@
 """InternVL-2.5 and InternVL3 as the hub has them, opened with transformers' own InternVL classes.
 
-``OpenGVLab/InternVL2_5-8B`` and its sisters come with code of their own, in a layout that
-transformers does not read. None of that code runs here: the settings, the tokenizer, the prompt and
-the names of the weights are translated (:data:`RENAMED`). Two weights are cut: ``attn.qkv`` of the
+``OpenGVLab/InternVL2_5-8B`` and related models contain their own code, in a layout that
+transformers does not read. That code is not run: the settings, the tokenizer, the prompt and the
+names of the weights are translated (:data:`RENAMED`). Two weights are split: ``attn.qkv`` of the
 vision tower, (3·D, D), and InternLM2's ``attention.wqkv``, ((H+2·G)·d, E): per group H/G queries, a
 key, a value.
 """
@@ -23,16 +23,16 @@ from discode.errors import InputError, require
 ARCHITECTURE = "InternVLChatModel"
 """The first of ``architectures`` in the config.json of an original checkpoint."""
 LANGUAGE_MODELS = {"InternLM2ForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
-"""transformers' model type by the language model's class: InternLM2 computes what Llama does."""
+"""transformers' model type by the language model's class: InternLM2 computes the same as Llama."""
 TEMPLATE = "internvl2_5"
 SYSTEM_MESSAGE = (
     "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的"
     "多模态大语言模型。"
 )
-"""What ``conversation.py`` says first under the name ``internvl2_5``."""
+"""The system message of ``internvl2_5`` in ``conversation.py``."""
 IMAGE, IMAGE_START, IMAGE_END, VIDEO = "<IMG_CONTEXT>", "<img>", "</img>", "<video>"
 FILES = ("*.json", "*.model", "merges.txt")
-"""The files of a checkpoint that are read besides its weights."""
+"""The files of a checkpoint that are needed besides its weights."""
 _VISION, _PROJECTOR = "model.vision_tower.", "model.multi_modal_projector."
 RENAMED = (
     ("vision_model.embeddings.class_embedding", f"{_VISION}embeddings.cls_token"),
@@ -63,7 +63,7 @@ RENAMED = (
     (".feed_forward.w3.", ".mlp.up_proj."),
     ("language_model.model.", "model.language_model."),
 )
-"""Parts of the original names and what replaces them, one after the other."""
+"""Parts of the original names and their replacements, applied in order."""
 _TEXT_SETTINGS = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
     "num_key_value_heads", "hidden_act", "max_position_embeddings", "rms_norm_eps", "bos_token_id",
@@ -77,22 +77,22 @@ _VISION_NAMES = {"qkv_bias": "attention_bias", "qk_normalization": "use_qk_norm"
 
 
 def is_original(settings: Mapping[str, Any]) -> bool:
-    """Return whether a config.json describes an InternVL in its original layout."""
+    """Whether a config.json describes an InternVL in its original layout."""
     return ARCHITECTURE in (settings.get("architectures") or ())
 
 
 def open_original(name: str, folder: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the configuration and the processor of an original checkpoint."""
+    """Build the configuration and the processor of an original checkpoint."""
     try:
         _check(name, settings)
         tokenizer = read_tokenizer(folder, settings["llm_config"]["architectures"][0])
         return _configuration(settings, tokenizer), _processor(folder, settings, tokenizer)
     except KeyError as error:
-        raise InputError(f"the settings of {name} lack {error}") from None
+        raise InputError(f"{name} has no setting {error}") from None
 
 
 def _check(name: str, settings: Mapping[str, Any]) -> None:
-    """Raise where transformers' classes would compute something else."""
+    """Raise if transformers' classes would compute something else."""
     language, vision = settings["llm_config"], settings["vision_config"]
     eps = vision["layer_norm_eps"] if vision.get("qk_normalization") else 1e-6
     for what, value, allowed in (
@@ -112,7 +112,7 @@ def _check(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def _rope(language: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rotary positions as transformers writes them.
+    """Translate the settings of rotary positions for transformers.
 
     >>> _rope({"rope_theta": 1e6, "rope_scaling": {"type": "dynamic", "factor": 2.0}})
     {'rope_type': 'dynamic', 'rope_theta': 1000000.0, 'factor': 2.0}
@@ -160,9 +160,9 @@ def _tokens_per_tile(settings: Mapping[str, Any]) -> int:
 
 
 def _processor(folder: Path, settings: Mapping[str, Any], tokenizer: Any) -> Any:
-    """Return the processor: tiles of 448 pixels, and one of the whole image after them."""
+    """Build the processor: tiles of 448 pixels, and one of the whole image after them."""
     transformers = require_transformers()
-    stored = _read_json(folder / "preprocessor_config.json")
+    stored = memory.read_settings(folder / "preprocessor_config.json")
     side = _tile_size(settings)
     common = {
         "size": {"height": side, "width": side},
@@ -185,15 +185,8 @@ def _processor(folder: Path, settings: Mapping[str, Any], tokenizer: Any) -> Any
     )
 
 
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
-
-
 def _chat_template(system: str) -> str:
-    """Return as Jinja what ``chat`` of the original writes around a question and its image."""
+    """Write the original ``chat`` format as a Jinja template."""
     start = "{{ " + json.dumps(f"<|im_start|>system\n{system}<|im_end|>\n", ensure_ascii=False)
     return (
         start + " }}{% for message in messages %}"
@@ -207,7 +200,7 @@ def _chat_template(system: str) -> str:
 
 
 def read_tokenizer(folder: Path, architecture: str) -> Any:
-    """Return the tokenizer of an original checkpoint: Qwen2's files, or InternLM2's model."""
+    """Open the tokenizer of an original checkpoint: Qwen2's files, or InternLM2's model."""
     transformers = require_transformers()
     named = {
         "start_image_token": IMAGE_START,
@@ -231,10 +224,10 @@ def read_tokenizer(folder: Path, architecture: str) -> Any:
 def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
     """Build a tokenizer from ``tokenizer.model``, as InternLM2's own code does for its fast one.
 
-    The special tokens of ``tokenizer_config.json`` take the place of unused pieces, or follow them.
+    The special tokens of ``tokenizer_config.json`` replace unused pieces, or follow them.
     """
     tokenizers, transformers = require("tokenizers", "hf"), require_transformers()
-    settings = _read_json(folder / "tokenizer_config.json")
+    settings = memory.read_settings(folder / "tokenizer_config.json")
     added = {int(i): token["content"] for i, token in settings["added_tokens_decoder"].items()}
     try:
         pieces = list(read_pieces((folder / "tokenizer.model").read_bytes()))
@@ -252,7 +245,7 @@ def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     )
-    for i in sorted(added):  # those after the pieces get the next ids
+    for i in sorted(added):  # those after the pieces take the next ids
         special = tokenizers.AddedToken(added[i], normalized=False, special=True)
         tokenizer.add_special_tokens([special])
     for i, token in added.items():
@@ -277,7 +270,7 @@ def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
 
 
 def load_original(name: str, folder: Path, config: Any, options: Mapping[str, Any]) -> Any:
-    """Load the weights of an original checkpoint into transformers' class; none may be missing."""
+    """Load the weights of an original checkpoint into transformers' class; all must match."""
     transformers, safetensors = require_transformers(), require("safetensors.torch", "hf")
     stored: dict[str, Any] = {}
     for path in memory.weight_files(folder):
@@ -285,15 +278,15 @@ def load_original(name: str, folder: Path, config: Any, options: Mapping[str, An
     model, report = transformers.InternVLForConditionalGeneration.from_pretrained(
         None, config=config, state_dict=stored, output_loading_info=True, **options
     )
-    for what, keys in (("lacks", report["missing_keys"]), ("has", report["unexpected_keys"])):
-        if keys:
+    for what in ("missing", "unexpected"):
+        if keys := report[f"{what}_keys"]:
             weights = ", ".join(sorted(keys))
-            raise InputError(f"{name} is not an InternVL checkpoint: it {what} weights: {weights}")
+            raise InputError(f"{name} is not an InternVL checkpoint: {what} weights: {weights}")
     return model
 
 
 def translate_weights(weights: Iterable[tuple[str, Any]], config: Any) -> dict[str, Any]:
-    """Return tensors under the names of transformers' InternVL; the fused ones are cut."""
+    """Rename tensors for transformers' InternVL, and split fused ones."""
     text = config.text_config
     groups = text.num_key_value_heads
     translated: dict[str, Any] = {}
@@ -301,7 +294,7 @@ def translate_weights(weights: Iterable[tuple[str, Any]], config: Any) -> dict[s
         name = key
         for old, new in RENAMED:
             name = name.replace(old, new)
-        if ".self_attn.qkv." in name:  # per group its queries, a key, a value
+        if ".self_attn.qkv." in name:  # per group: queries, a key, a value
             rest = tensor.shape[1:]
             each = tensor.view(groups, text.num_attention_heads // groups + 2, -1, *rest)
             parts = [each[:, :-2], each[:, -2], each[:, -1]]

@@ -1,4 +1,4 @@
-"""Open a local vision-language model, or say in one line why it cannot be opened."""
+"""Open a local vision-language model, or report in one line why it cannot be opened."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ QUANTIZE = ("4bit", "8bit", "fp8")
 AUTO_OFF = ("auto", "off")
 _DIGEST_BLOCK = 1 << 16
 OWN_CODE = (
-    "{} brings code of its own; if you trust it, give trust_remote_code=True "
+    "{} contains its own code; if you trust it, set trust_remote_code=True "
     "(-M trust_remote_code=true)"
 )
 SDPA = {"attn_implementation": "sdpa"}
-"""The attention of every model: packing needs masks of its own."""
+"""The attention of every model: packing needs custom masks."""
 TOKENIZER_SUFFIXES = (".model", ".txt", ".tiktoken", ".spm", ".codes", ".tokenizer")
-"""Of vocabularies and merges, besides JSON; transformers' tokenizers name them."""
+"""Files of vocabularies and merges in transformers' tokenizers, besides JSON."""
 KEPT_SUFFIXES = (".json", ".jinja", ".safetensors", ".py", *TOKENIZER_SUFFIXES)
-"""Files that count for a folder's digest: whatever changes the numbers."""
+"""Files that enter a folder's digest: all that change the numbers."""
 
 
 @with_options_documented
@@ -54,41 +54,43 @@ KEPT_SUFFIXES = (".json", ".jinja", ".safetensors", ".py", *TOKENIZER_SUFFIXES)
 class LocalOptions(Configurable):
     """The options of ``hf:ORG/NAME`` and ``hf:FOLDER``."""
 
-    device: str | None = option(None, "cuda, cuda:1, cpu or mps; a GPU if there is one", TEXT, None)
+    device: str | None = option(None, "cuda, cuda:1, cpu or mps; default: a GPU", TEXT, None)
     dtype: str = option("auto", "type of the weights; auto: bfloat16 on a GPU", *DTYPES)
     revision: str | None = option(None, "branch, tag or commit of the hub's repository", TEXT, None)
     quantize: str | None = option(
         None, "smaller weights; fp8 needs a recent GPU, the others bitsandbytes", *QUANTIZE, None
     )
-    device_map: str | None = option(None, "accelerate's; auto takes several GPUs", TEXT, None)
+    device_map: str | None = option(None, "accelerate's; auto uses several GPUs", TEXT, None)
     trust_remote_code: bool = option(
-        False, "whether code that comes with the model may run: it may do anything", True, False
+        False, "whether the model's own code may run: it can do anything", True, False
     )
     read: str = option(
         "auto",
-        "forced gives the stem; generate lets the model write, as the paper does; auto generates "
-        "where it would not have begun with a stem",
+        "forced supplies the stem; generate lets the model write, as in the paper; auto generates "
+        "if the model is unlikely to begin with a stem",
         *("auto", "forced", "generate"),
     )
     second_decimal: str = option(
-        "auto", "second decimal where the model writes one; off continues a 0.2 store", *AUTO_OFF
+        "auto", "second decimal if the model writes one; off continues a 0.2 store", *AUTO_OFF
     )
-    packing: str = option("auto", "captions that share a pass; off: one pass per pair", *AUTO_OFF)
+    packing: str = option("auto", "captions share a pass; off: one pass per pair", *AUTO_OFF)
     legacy_spaces: str = option(
         "keep",
         "spaces that transformers adds to prompts (Yi); a warning advises off",
         "keep",
         "off",
     )
-    batch_captions: int | None = option(None, "captions at once; by memory", SIZE, None)
-    batch_images: int | None = option(None, "images at once; by memory, at most 8", SIZE, None)
+    batch_captions: int | None = option(None, "captions at once; default: by memory", SIZE, None)
+    batch_images: int | None = option(
+        None, "images at once; default: by memory, at most 8", SIZE, None
+    )
 
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A model and its processor; ``load`` returns the model, and is called when it is needed.
+    """A model and its processor; ``load`` returns the model when it is first needed.
 
-    ``lock`` is held while the model is loaded and while it runs, for one thread at a time.
+    ``lock`` is held while the model loads and while it runs.
     """
 
     load: Callable[[], Any]
@@ -111,7 +113,7 @@ class OpenedModel:
 
 
 def choose_device_and_dtype(device: str | None, dtype: str) -> tuple[str, str]:
-    """Return the device and the dtype to use.
+    """Choose the device and the dtype.
 
     >>> choose_device_and_dtype("cpu", "auto")
     ('cpu', 'float32')
@@ -129,7 +131,7 @@ def choose_device_and_dtype(device: str | None, dtype: str) -> tuple[str, str]:
 
 
 def open_model(name: str, options: LocalOptions) -> OpenedModel:
-    """Open a hub name or a folder: safetensors only, and remote code only if the user says so."""
+    """Open a hub name or a folder: safetensors only, and remote code only if it is trusted."""
     torch = require("torch", "hf")
     require_transformers()
     device, dtype = choose_device_and_dtype(options.device, options.dtype)
@@ -147,9 +149,9 @@ def open_model(name: str, options: LocalOptions) -> OpenedModel:
     with in_one_line(name, device, trusted=options.trust_remote_code):
         described = describe(name, common)
     if described.remote and options.quantize == "fp8":
-        raise InputError(f"quantize=fp8 is not for models with code of their own, like {name}")
+        raise InputError(f"quantize=fp8 does not support models with their own code, like {name}")
     cached = None if folder.is_dir() else hub.cached_folder(name, options.revision)
-    if cached is not None:  # whenever the weights are read, they are to be of this commit
+    if cached is not None:  # pin the commit, because the weights are read later
         common["revision"] = cached.name
     digest = folder_digest(folder) if folder.is_dir() else ""
 
@@ -160,7 +162,7 @@ def open_model(name: str, options: LocalOptions) -> OpenedModel:
                 needed = hub.model_bytes(name, common["revision"], kind, offline=offline)
                 memory.check_fits(name, needed, kind, device)
             if digest and folder_digest(folder) != digest:
-                raise InputError(f"{name} was changed after it was opened; start again")
+                raise InputError(f"{name} changed after it was opened; run again")
             model = _load_weights(name, described, weights, common)
             if options.quantize == "fp8":
                 from discode.backends._local.gpu.fp8 import use_fp8  # imports torch
@@ -193,7 +195,7 @@ def _weight_options(options: LocalOptions, device: str, dtype: str) -> dict[str,
 
         check_fp8(device, dtype)
         if device_map is not None:
-            raise InputError("quantize=fp8 is for one GPU; leave device_map out")
+            raise InputError("quantize=fp8 cannot be combined with device_map")
     elif quantize is not None:
         require("bitsandbytes", "quantize")
         quantization = require_transformers().BitsAndBytesConfig(
@@ -220,7 +222,7 @@ def _load_weights(
     if described.original:
         folder = hub.local_folder(name, ("*.safetensors", "*.safetensors.index.json"), common)
         return internvl.load_original(name, folder, described.config, {**weights, **SDPA})
-    with quiet("transformers"):  # which tells of missing weights in a table
+    with quiet("transformers"):  # which reports missing weights in a table
         model, report = require_transformers().AutoModelForImageTextToText.from_pretrained(
             name, config=described.config, ignore_mismatched_sizes=True, output_loading_info=True,
             **SDPA, **weights, **common,
@@ -232,7 +234,7 @@ def _load_weights(
 
 @contextmanager
 def in_one_line(name: str, device: str = "cpu", *, trusted: bool = False) -> Iterator[None]:
-    """Say in one line why a model cannot be loaded, whatever was raised."""
+    """Report in one line why a model cannot be loaded, whatever the exception."""
     try:
         yield
     except DiscodeError:
@@ -242,7 +244,7 @@ def in_one_line(name: str, device: str = "cpu", *, trusted: bool = False) -> Ite
             f"{name} does not fit on {device}: {short_message(error)}; try quantize='4bit' or "
             "device_map='auto'"
         ) from error
-    # A broken settings file may fail anywhere in transformers, with any exception.
+    # A broken settings file may raise any exception anywhere in transformers.
     except Exception as error:
         place = _broken_json(Path(name)) if isinstance(error, json.JSONDecodeError) else name
         why = f"cannot load {place}: {short_message(error)}"
@@ -254,16 +256,16 @@ def in_one_line(name: str, device: str = "cpu", *, trusted: bool = False) -> Ite
 
 
 class ModelDescription(NamedTuple):
-    """What a model says of itself before its weights are read."""
+    """A model without its weights."""
 
     config: Any
     processor: Any
-    remote: RemoteCodeModel | None  # how it is opened where it needs its own code
+    remote: RemoteCodeModel | None  # how to open a model that needs its own code
     original: bool  # whether it is an InternVL in its original layout
 
 
 def describe(name: str, common: dict[str, Any]) -> ModelDescription:
-    """Open configuration and processor; ``common`` is what ``from_pretrained`` takes."""
+    """Open configuration and processor; ``common`` are options of ``from_pretrained``."""
     transformers = require_transformers()
     folder = Path(name)
     with quiet("huggingface_hub"):
@@ -276,8 +278,8 @@ def describe(name: str, common: dict[str, Any]) -> ModelDescription:
     known = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
     if not known and not common["trust_remote_code"]:
         raise InputError(
-            f"{name} is a {config.model_type!r} model, which does not take images; give a "
-            "vision-language model (discode models lists some)"
+            f"{name} is a {config.model_type!r} model, which does not take images; use a "
+            "vision-language model (see discode models)"
         )
     remote = None if known else REMOTE_CODE_MODELS.get((config.architectures or [""])[0])
     if folder.is_dir() and not remote:
@@ -286,15 +288,15 @@ def describe(name: str, common: dict[str, Any]) -> ModelDescription:
     processor = reader.from_pretrained(name, **common)
     for part in () if remote else ("tokenizer", "chat_template"):
         if not getattr(processor, part, None):
-            raise InputError(f"{name} has no {part}; a judge needs a chat model that sees images")
+            raise InputError(f"{name} has no {part}; a judge needs a chat model that takes images")
     return ModelDescription(config, processor, remote, False)
 
 
 def folder_digest(folder: Path) -> str:
-    """Return eight hexadecimal digits that tell a model's folder from others of its name.
+    """Compute eight hexadecimal digits that identify the contents of a model's folder.
 
-    Small files count whole, large ones by their size and sixteen blocks spread over them: training
-    changes a tensor everywhere, and reading 150 GB would take minutes.
+    Small files are read whole, large ones in sixteen blocks: training changes a tensor everywhere,
+    and reading 150 GB would take minutes.
     """
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
@@ -312,7 +314,7 @@ def folder_digest(folder: Path) -> str:
 
 @contextmanager
 def quiet(name: str) -> Iterator[None]:
-    """Silence a library's warnings of what we report ourselves, once, in one line."""
+    """Silence a library's warnings about problems that we report in one line."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -323,46 +325,37 @@ def quiet(name: str) -> Iterator[None]:
 
 
 def check_name(name: str, revision: str | None) -> None:
-    """Raise where a name can be neither a folder nor a hub name."""
+    """Raise if a name can be neither a folder nor a hub name."""
     folder = Path(name)
     if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~"))):
         raise InputError(f"no model folder at {name}")
     if folder.is_dir() and revision is not None:
-        raise InputError(f"revision={revision} is for a hub name; {name} is a folder")
-
-
-def read_settings(folder: Path) -> dict[str, Any]:
-    """Return the config.json of a model's folder."""
-    try:
-        return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        why = short_message(error)
-        raise InputError(f"{folder} has no config.json that can be read: {why}") from None
+        raise InputError(f"revision={revision} requires a hub name; {name} is a folder")
 
 
 def check_folder(folder: Path, trust_remote_code: bool) -> None:
-    """Raise where a folder lacks something, in one line; transformers would take paragraphs."""
-    settings = read_settings(folder)
+    """Report in one line what is missing in a folder; transformers writes paragraphs."""
+    settings = memory.read_settings(folder / "config.json")
     if "auto_map" in settings and not trust_remote_code and not internvl.is_original(settings):
         raise InputError(OWN_CODE.format(folder))
     if not any(folder.glob("*.safetensors")):
         pickles = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
         why = f"only {pickles[0].name}, and pickles can run code" if pickles else "no weights"
-        raise InputError(f"{folder} has {why}; give a folder with .safetensors files")
+        raise InputError(f"{folder} has {why}; use a folder with .safetensors files")
 
 
 def _check_processor(folder: Path) -> None:
-    """Say which half of its processor a folder lacks; transformers says what it tried instead."""
+    """Report which half of the processor is missing; transformers lists its attempts instead."""
     for what, names in (
         ("tokenizer (tokenizer.json)", ("tokenizer.*", "vocab*", "*.model", "tekken.json")),
         ("image processor (preprocessor_config.json)", ("*processor_config.json",)),
     ):
         if not any(any(folder.glob(name)) for name in names):
-            raise InputError(f"{folder} has no {what}; copy all files of the model into it")
+            raise InputError(f"{folder} has no {what}; copy all of the model's files into it")
 
 
 def _broken_json(folder: Path) -> Path:
-    """Return the first settings file of a folder that is not JSON, or the folder."""
+    """Find the first settings file of a folder that is not JSON; the folder if there is none."""
     for path in sorted(folder.glob("*.json")):
         try:
             json.loads(path.read_bytes())
@@ -372,12 +365,12 @@ def _broken_json(folder: Path) -> Path:
 
 
 def short_message(error: BaseException) -> str:
-    """Return the first line of an error: transformers writes paragraphs.
+    """Take the first line of an error: transformers writes paragraphs.
 
     >>> short_message(ValueError("No torch. Look at the\\ninstallation page."))
     'No torch.'
     """
     line, *more = str(error).strip().splitlines() or [type(error).__name__]
     end = line.rfind(". ") + 1
-    broken = any(more[:1]) and line[-1] not in ".:;!?"  # a sentence goes on in the next line
+    broken = any(more[:1]) and line[-1] not in ".:;!?"  # the sentence continues in the next line
     return line[:end] if broken and end else line

@@ -1,4 +1,4 @@
-"""Whether a model's weights fit into memory: checked before loading, which could be killed."""
+"""Check that a model's weights fit into memory, before loading gets the process killed."""
 
 from __future__ import annotations
 
@@ -19,30 +19,38 @@ BYTES_PER_WEIGHT = {
     "8bit": 1.0,
     "fp8": 1.0,
 }
-"""Bytes per weight once it is loaded, without the scales of quantised ones."""
+"""Bytes per loaded weight, without the scales of quantised ones."""
 FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
-"""safetensors' names of the types that are converted on loading."""
+"""safetensors' names for types that are converted on loading."""
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read a JSON object from a model's folder."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {path}: {why}") from None
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files that transformers would load: some folders hold the weights twice."""
+    """List the files that transformers would load: some folders contain the weights twice."""
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if single.is_file():
         return [single]
     if index.is_file():
         try:
-            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            raise InputError(f"{index} cannot be read: {error!r}") from None
+            names = set(read_settings(index)["weight_map"].values())
+        except (KeyError, AttributeError) as error:
+            raise InputError(f"cannot read {index}: {error!r}") from None
         return sorted(folder / name for name in names)
     return sorted(folder.glob("*.safetensors"))
 
 
 def weight_bytes(files: Iterable[Path], kind: str) -> float:
-    """Return the size of the weights as ``kind``; only the headers of the files are read.
+    """Compute the size of the weights as ``kind``, from the headers of the files.
 
-    Floats are converted on loading; everything else (a checkpoint that is already quantised) stays
-    as it is.
+    Floats are converted on loading; other types (a quantised checkpoint) are not.
     """
     total = 0.0
     safetensors = require("safetensors", "hf")
@@ -61,7 +69,7 @@ def weight_bytes(files: Iterable[Path], kind: str) -> float:
 
 
 def free_bytes(device: str) -> int | None:
-    """Return the free memory of a device, or None where it is not known."""
+    """The free memory of a device; None if it is not known."""
     if device.startswith("cuda"):
         torch = require("torch", "hf")
         return int(torch.cuda.mem_get_info(device)[0])
@@ -72,23 +80,23 @@ def free_bytes(device: str) -> int | None:
 
 
 def check_fits(name: str, needed: float, kind: str, device: str) -> None:
-    """Raise where the weights alone are more than a device has free."""
+    """Raise if the weights alone exceed a device's free memory."""
     free = free_bytes(device)
     if free is not None and needed > free:
         smaller = "dtype='bfloat16', " if kind == "float32" else ""
         smaller += "quantize='4bit', " if kind != "4bit" else ""
         raise BackendError(
-            f"{name} needs {gigabytes(needed)} for its weights in {kind}, and {device} has "
+            f"{name} needs {gigabytes(needed)} for its weights in {kind}, but {device} has "
             f"{gigabytes(free)} free; try {smaller}device_map='auto' (several GPUs) or a smaller "
             "model"
         )
 
 
 def tokens_that_fit(config: Any, size: int, device: Any) -> int:
-    """Estimate for how many tokens a GPU's free memory is enough; elsewhere it is not known.
+    """Estimate how many tokens fit into a GPU's free memory; a constant on other devices.
 
     Each token keeps its keys and values in every layer and passes through the widest layer; at most
-    one in eight passes through the head in float32. Where this is too optimistic, we halve chunks.
+    one in eight passes through the head in float32. If this is too optimistic, chunks are halved.
     """
     torch = require("torch", "hf")
     if device.type != "cuda":
@@ -104,7 +112,7 @@ def tokens_that_fit(config: Any, size: int, device: Any) -> int:
 
 
 def gigabytes(size: float) -> str:
-    """Return a size for people.
+    """Format a size in bytes.
 
     >>> gigabytes(16.2e9)
     '16.2 GB'
@@ -113,7 +121,7 @@ def gigabytes(size: float) -> str:
 
 
 def _container_free(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return what is left of a container's limit; the cache of files counts as free."""
+    """The memory left within a container's limit; the file cache counts as free."""
     try:
         limit, used = (
             int((folder / f"memory.{name}").read_text(encoding="ascii"))

@@ -1,4 +1,4 @@
-"""Packed batches: the captions of some images in one pass, or in a few over their prefixes.
+"""Packed batches: the captions of some images in one pass, or a few passes over their prefixes.
 
 :mod:`discode.backends._local.packing` has the layouts and masks.
 """
@@ -36,9 +36,9 @@ LOG = logging.getLogger("discode")
 
 
 class PackedBatch:
-    """Captions of images that share a shape, by one prompt: what a runner reads together.
+    """Captions of images of one shape with one prompt, which a runner reads together.
 
-    With ``hidden`` false, answers come with states of width 0: they take long to fetch.
+    If ``hidden`` is false, answers have states of width 0, because fetching them takes long.
     """
 
     def __init__(self, runner: Runner, groups: list[CaptionGroup], *, hidden: bool = True) -> None:
@@ -50,19 +50,19 @@ class PackedBatch:
         self._longest = max(len(suffix) for group in groups for suffix in group.suffixes)
 
     def captions_per_chunk(self) -> int:
-        """Return how many captions of each image run at once, 0 where not even one may."""
+        """Compute how many captions of each image can run together; 0 if not even one can."""
         runner = self.runner
         longest = self._longest + sum(map(len, self.tokenized.stems)) + len(self.decimal_stems)
         tokens = min(runner.max_packed_tokens(), runner.tokens_that_fit())
         size = runner.batch_captions or max(1, tokens // (len(self.groups) * longest))
-        # Llama 4 counts places in the sequence, whatever the positions say, in steps of this size.
+        # Llama 4 scales attention by the place in the sequence, not by position, in such steps.
         step = getattr(runner.text_config, "floor_scale", None)
         if step and getattr(runner.text_config, "attn_temperature_tuning", False):
             size = min(size, (step - 1 - self.images[0].ids.shape[1] % step) // longest)
         return int(size)
 
     def are_few(self) -> bool:
-        """Whether captions are so few that one pass with their images is the quickest."""
+        """Whether captions are few enough for one pass with their images to be the fastest."""
         runner, count = self.runner, len(self.groups)
         forced = [*self.tokenized.stems, *self._leaves().values()]
         width = self._most * (self._longest + sum(map(len, forced)))
@@ -73,7 +73,7 @@ class PackedBatch:
         )
 
     def at_once(self) -> Answers:
-        """Read all captions in the pass of their prefixes, after each stem every first decimal."""
+        """Read all captions in the pass of their prefixes, with every first decimal as a leaf."""
         torch = require("torch", "hf")
         runner, tokenized = self.runner, self.tokenized
         prefix, leaves = self.images[0].ids.shape[1], self._leaves()
@@ -126,19 +126,19 @@ class PackedBatch:
         return _fetch(parts)
 
     def _leaves(self) -> dict[int, list[int]]:
-        """Return the first decimals that may follow each stem after which a second is read."""
+        """The possible first decimals after each stem for which a second one is read."""
         digits = [group[0] for group in self.tokenized.answers[0]]
         return dict.fromkeys(self.decimal_stems, digits)
 
     def _run_suffixes(self, chunk: list[list[list[int]]], prefix: Prefix) -> tuple[Any, Any]:
         """Run a chunk of captions of each image over the prefixes.
 
-        Returns the answers of all C captions, image by image, still on the device:
-        log-probabilities (C, R + S, I), the last S after first decimals, and states (C, R, D).
+        Returns the answers of all C captions, image by image, on the device: log-probabilities
+        (C, R + S, I), the last S after first decimals, and states (C, R, D).
         """
         torch = require("torch", "hf")
         runner, tokenized = self.runner, self.tokenized
-        # Where all layers attend to everything, captions have a cache apart from the prefixes'.
+        # If all layers attend to everything, captions have a separate cache.
         cache = new_cache() if runner.attends_to_all() else prefix.cache
         layouts = [PackedLayout.of(several, tokenized.stems) for several in chunk]
         *rows, keep = stack_layouts(layouts)
@@ -147,7 +147,7 @@ class PackedBatch:
         logp = runner.logp(logits, tokenized)
         if stems := self.decimal_stems:
             order, *added = stack_continuations(layouts, list(stems), list(stems.values()))
-            # The likeliest first decimals never leave the device: nothing has to wait for them.
+            # The likeliest first decimals stay on the device, so that the host does not wait.
             decimals = runner.first_decimals(logp, tokenized)
             order, *sent = runner.send(torch.from_numpy(np.stack([order, *added])))
             tokens = runner.ids(tokenized).digits[decimals].flatten()[order]
@@ -170,7 +170,7 @@ class PackedBatch:
     ) -> tuple[Any, Any]:
         """Run packed tokens (B, Q), the last of those whose steps, owner and branch are given.
 
-        Their keys and values go into ``cache``: one of theirs, or that of the prefixes.
+        Their keys and values go into ``cache``, a separate one or that of the prefixes.
         Returns states (*keep, D) and logits (*keep, V) at the places ``keep`` among all B·Q.
         """
         last = tokens.shape[1]
@@ -184,19 +184,19 @@ class PackedBatch:
         else:
             grid = self._grid(owner, branch, last)
             attention = functools.partial(split_attention, prefixes=prefix.cache, grid=grid)
-            mask = grid.mask  # a model may ask for one, and only hands it on
+            mask = grid.mask  # some models require one, which they only pass on
         with use_attention(self.runner.text_config, attention):
             return self.runner.run_rows(tokens, {"position_ids": position_ids}, cache, keep, mask)
 
     def _grid(self, owner: NDArray[np.int64], branch: Any, last: int) -> CaptionGrid:
-        """Return where the tokens of captions are, by the owner and the branch of each (B, K)."""
+        """Locate the tokens of captions by the owner and the branch of each (B, K)."""
         torch = require("torch", "hf")
         sent = (self.runner.send(torch.from_numpy(x)) for x in find_places(owner, last))
         queries, keys, back = sent
         return CaptionGrid.of(queries, keys, back, branch, self.runner.dtype)
 
     def _mask(self, owner: Any, branch: Any, steps: Any, prefix: int, last: int) -> Any:
-        """Return the mask, or one per kind of layer where the model has several kinds."""
+        """Make the mask, or one per kind of layer if the model has several kinds."""
         config = self.runner.text_config
         window = getattr(config, "sliding_window", None)
         bounds: dict[str, dict[str, int | None]] = {
@@ -216,10 +216,10 @@ class PackedBatch:
 
 
 def _fetch(parts: list[tuple[Any, Any, list[int]]]) -> Answers:
-    """Begin to copy the answers of chunks to the host; what is returned waits for the copies.
+    """Start copying the answers of chunks to the host; the result waits for the copies.
 
-    A part is log-probabilities (C, R, I), states (C, R, D), and how many of the C captions are of
-    each image.
+    A part is log-probabilities (C, R, I), states (C, R, D), and how many of the C captions belong
+    to each image.
     """
     torch = require("torch", "hf")
     device, images = parts[-1][0].device, len(parts[-1][2])

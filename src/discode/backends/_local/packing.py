@@ -1,4 +1,4 @@
-"""Many captions of one image in one forward pass: how they are laid out and masked.
+"""Layout and masks of many captions of one image in one forward pass.
 
 A prompt is a *prefix* (the image and the instruction, the same for every caption) and a *suffix*
 (the caption, the end of the prompt, and the forced stems). The prefix is computed once; then all
@@ -7,13 +7,14 @@ suffixes run as one sequence over its cache:
     prefix | caption 1 | 0 . | 1 . | caption 2 | 0 . | 1 . | ...
 
 Each suffix attends to the prefix and to itself, the stems of a caption do not attend to each other,
-and positions start anew after the prefix. So each answer is what a separate pass would give.
+and each caption's positions continue from the prefix. So each answer equals that of a separate
+pass.
 
-What depends on those answers follows in a second pass over the same cache, one token per caption:
-the first decimal after its "0.", so that the second decimal can be read.
+The second decimal depends on those answers. It is read in a second pass over the same cache, with
+one token per caption: the first decimal after its "0.".
 
-Where there are few captions, prefix and suffixes are one sequence and one pass, and every first
-decimal stands after the "0." as a *leaf*: a few tokens more cost less than two passes more over a
+If there are few captions, prefix and suffixes are one sequence and one pass, and every possible
+first decimal follows the "0." as a *leaf*: a few more tokens cost less than two more passes over a
 model's weights.
 """
 
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 BRANCHES = 64
-"""More than a caption has stems. Leaf k of branch b is branch b + 64 (k + 1)."""
+"""An upper bound on the stems of a caption. Leaf k of branch b is branch b + 64 (k + 1)."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,10 @@ class PackedLayout:
 
 
 def stack_layouts(layouts: Sequence[PackedLayout]) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Pad the layouts of B images: tokens, steps, owner and branch (B, Q).
+    """Pad the layouts of B images: tokens, steps, owner and branch (B, Q), and ``keep``.
 
-    The last is where the answers of all C captions are read, (C, R) places among all B·Q.
-
-    Each padding token is an owner of its own: it attends to itself, and no other attends to it.
+    ``keep`` (C, R) are the places among all B·Q where the answers of all C captions are read.
+    Each padding token has a unique owner: it attends only to itself, and no other attends to it.
     """
     width = max(len(layout.tokens) for layout in layouts)
     tokens, steps, branch = (np.zeros((len(layouts), width), np.int64) for _ in range(3))
@@ -118,8 +118,8 @@ def stack_continuations(
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Lay out S tokens per caption that follow its answers at ``places``, on these branches.
 
-    Returns which of the C·S tokens of all captions stands where (B, N·S), and their steps, owner
-    and branch (B, N·S), padded as in :func:`stack_layouts`.
+    Returns the order of the C·S tokens of all captions (B, N·S), and their steps, owner and branch
+    (B, N·S), padded as in :func:`stack_layouts`.
 
     >>> layouts = [PackedLayout.of([[5, 6], [7]], [[1, 2], [3]]), PackedLayout.of([[8]], [[1, 2]])]
     >>> order, steps, owner, branch = stack_continuations(layouts, branches=[0], places=[2])
@@ -143,12 +143,12 @@ def stack_continuations(
 
 @dataclass(frozen=True)
 class CaptionGrid:
-    """Where the tokens of each caption are, so that it attends to itself and to nothing else.
+    """The places of the tokens of each caption, so that it attends only to itself.
 
     Of K tokens in each of B sequences the last Q attend. ``queries`` (B·N, S) and ``keys`` (B·N, T)
-    are the places of the tokens of N captions among all B·Q and B·K, -1 where a caption is shorter
-    than others; ``mask`` (B·N, 1, S, T) is added to the scores; ``back`` (B, Q) is the place of
-    each token among all B·N·S.
+    are the places of the tokens of N captions among all B·Q and B·K, padded with -1; ``mask``
+    (B·N, 1, S, T) is added to the scores; ``back`` (B, Q) is the place of each token among all
+    B·N·S.
     """
 
     queries: Any
@@ -158,9 +158,10 @@ class CaptionGrid:
 
     @classmethod
     def of(cls, queries: Any, keys: Any, back: Any, branch: Any, dtype: Any) -> CaptionGrid:
-        """Return the grid of what :func:`find_places` found and of ``branch`` (B, K), as tensors.
+        """Make the grid from tensors: the places by :func:`find_places`, and ``branch`` (B, K).
 
-        A token attends to what comes before it on the trunk or on its own branch, a leaf to both.
+        A token attends to earlier ones on the trunk and on its own branch; a leaf also to the
+        branch that it follows.
         """
         import torch
 
@@ -176,9 +177,9 @@ class CaptionGrid:
 
 
 def find_places(owner: Ints, last: int) -> tuple[Ints, Ints, Ints]:
-    """Return ``queries``, ``keys`` and ``back`` of a :class:`CaptionGrid`, the first two with -1.
+    """Compute ``queries``, ``keys`` and ``back`` of a :class:`CaptionGrid`.
 
-    ``owner`` (B, K) is that of every token. T is a multiple of eight, which kernels ask for.
+    ``owner`` (B, K) is the owner of each token. T is a multiple of eight, as kernels require.
 
     >>> owner = np.array([[0, 0, 1, 0, 1], [0, -2, -3, 0, -5]])
     >>> queries, keys, back = find_places(owner, last=2)
@@ -199,7 +200,7 @@ def find_places(owner: Ints, last: int) -> tuple[Ints, Ints, Ints]:
 
 
 def _by_caption(caption: Ints, captions: int, value: Ints, multiple: int = 1) -> tuple[Ints, Ints]:
-    """Return the number of each token within its caption, and the values in a row per caption."""
+    """Number each token within its caption, and arrange the values in a row per caption."""
     sizes = np.bincount(caption, minlength=captions)
     rank = np.empty_like(caption)
     rank[np.argsort(caption, kind="stable")] = np.arange(len(caption)) - np.repeat(
@@ -221,14 +222,14 @@ def packed_attention_mask(
     chunk: int | None = None,
     last: int | None = None,
 ) -> Any:
-    """Return the additive mask (B, 1, Q, prefix + Q) for tensors (B, Q), on their device.
+    """Make the additive mask (B, 1, Q, prefix + Q) for tensors (B, Q), on their device.
 
     With ``last``, only the rows of the last tokens: (B, 1, last, prefix + Q).
 
-    A token attends to the prefix and, within its caption, to what comes before it on the trunk or
-    on its own branch. ``window`` limits how far back it attends (sliding attention); ``chunk``
-    limits it to its own chunk of positions (chunked attention). Positions are those of a separate
-    sequence: step s is at ``prefix + s``.
+    A token attends to the prefix and, within its caption, to earlier tokens on the trunk or on its
+    own branch. ``window`` limits how far back it attends (sliding attention); ``chunk`` limits it
+    to its own chunk of positions (chunked attention). Positions are those of a separate sequence:
+    step s is at ``prefix + s``.
     """
     import torch
 

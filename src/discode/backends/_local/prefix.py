@@ -1,7 +1,7 @@
-"""Prefixes: images after the processor, and the keys and values that a model makes of them.
+"""Prefixes: processed images, and the keys and values that a model computes for them.
 
-The image and the instruction come first in a prompt, the same for all captions of an image. Their
-pass is run once; every caption then attends to its keys and values.
+A prompt begins with the image and the instruction, which are the same for all captions of an image.
+They run once; every caption then attends to their keys and values.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 LogpAndStates = tuple[NDArray[np.float64], NDArray[np.float32]]
 """Log-probabilities (N, R, I) of the wanted ids, and hidden states (N, R, D).
 
-Where a second decimal is looked for, the log-probabilities have a position more for each of the
-prompt's ``decimal_stems``: that after its likeliest first decimal. They are NaN where the model
-would end the number there."""
+If a second decimal is read, the log-probabilities have one more position for each of the prompt's
+``decimal_stems``: the one after its likeliest first decimal. They are NaN where the model would end
+the number there."""
 Answers = Callable[[], list[LogpAndStates]]
-"""Waits for a batch that was given to the device; returns the answers of each of its groups."""
+"""Waits for a submitted batch; returns the answers of each of its groups."""
 
 
 @dataclass
 class ProcessedImage:
-    """An image after the processor: the ids of the prefix (1, P) and the model's other inputs.
+    """A processed image: the ids of the prefix (1, P) and the model's other inputs.
 
-    ``opened`` is kept where the processor builds the prompt around a caption in its own way
+    ``opened`` is set if the processor builds the prompt around each caption in its own way
     (PaliGemma): then each caption is processed together with the image, and ``ids`` are not used.
     """
 
@@ -46,7 +46,7 @@ class ProcessedImage:
     opened: Any = None
 
     def shape(self) -> tuple[Any, ...]:
-        """What must be equal for images to share a batch."""
+        """A key that is equal for images that can share a batch."""
         return (
             self.ids.shape[1],
             *((name, tuple(x.shape), x.dtype) for name, x in sorted(self.inputs.items())),
@@ -57,8 +57,8 @@ class ProcessedImage:
 class CaptionGroup:
     """Captions of one image, ready for the model.
 
-    ``rows`` are their rows in the batch; ``suffixes`` are the ids that follow the prefix, and
-    ``written`` those at their end that the model wrote itself before its rating.
+    ``rows`` are their rows in the batch; ``suffixes`` are the ids that follow the prefix, ending
+    with the ``written`` ids that the model generated before its rating.
     """
 
     tokenized: TokenizedPrompt
@@ -69,7 +69,7 @@ class CaptionGroup:
     written: list[list[int]] = field(default_factory=list)
 
     def after(self, written: Mapping[int, list[int]]) -> CaptionGroup:
-        """Return the captions with these indices, followed by what the model wrote."""
+        """Select captions by index, followed by the ids that the model wrote."""
         return CaptionGroup(
             self.tokenized,
             self.image,
@@ -84,8 +84,8 @@ class CaptionGroup:
 class Prefix:
     """The keys and values of some images' prefixes, all of the same length.
 
-    ``delta`` (B, 1) is how far multimodal positions lag behind the count of tokens, None where a
-    model counts them one by one.
+    ``delta`` (B, 1) is how far multimodal positions lag behind the token count, None if positions
+    count every token.
     """
 
     cache: Any
@@ -94,10 +94,7 @@ class Prefix:
 
     @classmethod
     def run(cls, runner: Runner, images: Sequence[ProcessedImage]) -> Prefix:
-        """Run the prefixes of images that share a shape.
-
-        The pass ends with the keys and values of the last layer: nothing else is needed.
-        """
+        """Run the prefixes of images that share a shape, up to the last layer's keys and values."""
         torch = require("torch", "hf")
         cache = _cache_class()(stop_after=runner.text_config.num_hidden_layers - 1)
         ids = torch.cat([image.ids for image in images])
@@ -106,9 +103,9 @@ class Prefix:
         return cls(cache, int(ids.shape[1]), runner.rope_delta(len(images)))
 
     def crop(self) -> None:
-        """Remove what follows the prefixes.
+        """Remove everything after the prefixes.
 
-        After a pass that failed, the layers behind the failure have nothing to remove.
+        After a failed pass, the later layers have nothing to remove.
         """
         for layer in self.cache.layers:
             if (longer := layer.get_seq_length() - self.length) > 0:
@@ -116,20 +113,20 @@ class Prefix:
 
 
 def new_cache() -> Any:
-    """Return an empty cache that keeps what it is given first, without a copy."""
+    """Make an empty cache that keeps the first states without a copy."""
     return _cache_class()()
 
 
 class _PrefixDone(Exception):
-    """Raised inside a model when all that is wanted of a prefix is there."""
+    """Raised inside a model once a prefix's keys and values are complete."""
 
 
 @functools.cache
 def _cache_class() -> Any:
-    """Return the class of caches that keep what they are given first; transformers' own copy it.
+    """Define a cache class that keeps the first states; transformers' own class copies them.
 
-    With ``stop_after``, a cache ends the pass when that layer's keys and values are there. Without
-    a configuration every layer keeps the whole prefix.
+    With ``stop_after``, a cache ends the pass after that layer's keys and values. It has no model
+    configuration, so that every layer keeps the whole prefix.
     """
     transformers = require_transformers()
 
@@ -158,5 +155,5 @@ def _cache_class() -> Any:
 
 
 def _is_whole(tensor: Any) -> bool:
-    """Whether a tensor is all of its storage, so that to keep it is to keep nothing else."""
+    """Whether a tensor uses all of its storage, so that keeping it holds no other memory."""
     return bool(tensor.untyped_storage().nbytes() == tensor.nbytes)

@@ -1,7 +1,7 @@
 """Models of a known architecture with random weights, for timing without a checkpoint.
 
-The shapes, the prompt and the number of tokens are those of the real model; its answers mean
-nothing.
+The shapes, the prompt and the number of tokens are those of the real model; the answers are
+meaningless.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from discode.errors import lookup, require
 
 @dataclass(frozen=True)
 class Architecture:
-    """A LLaVA-NeXT or a Qwen2-VL: its language model's shapes and its vision tower."""
+    """A LLaVA-NeXT or a Qwen2-VL: the shapes of its language model and its vision tower."""
 
     text: tuple[int, ...]
     """The values of ``_TEXT``."""
     vision: dict[str, int]
     family: str = "llama"
-    """vicuna: the prompt ends in "ASSISTANT:", so that answers may begin with a space. qwen2-vl:
-    tokens have three positions, and their number depends on the size of the image."""
+    """vicuna: the prompt ends in "ASSISTANT:", so answers may begin with a space. qwen2-vl: tokens
+    have three positions, and their number depends on the size of the image."""
 
 
 _TEXT = (
@@ -63,7 +63,7 @@ _VICUNA = (
 
 
 def stand_in_tokenizer(template: str = _TEMPLATE) -> Any:
-    """Return a tokenizer that takes about one token per English word, and one per digit."""
+    """Train a tokenizer with about one token per English word, and one per digit."""
     transformers, tokenizers = require_transformers(), require("tokenizers", "hf")
     words = "a man in red shirt is riding bike down hill dog runs on the beach two people near"
     text = [FLEUR.render(words, (), UNIT)] * 3 + [f" {word}" for word in words.split()] * 3
@@ -90,7 +90,7 @@ def stand_in_tokenizer(template: str = _TEMPLATE) -> Any:
 
 
 def random_model(name: str, device: str | None = None, dtype: str | None = None) -> OpenedModel:
-    """Return a model of a named architecture with random weights."""
+    """Build a model of a named architecture with random weights."""
     torch, transformers = require("torch", "hf"), require_transformers()
     config, processor = configuration_and_processor(name)
     device, dtype = choose_device_and_dtype(device, dtype or "auto")
@@ -107,7 +107,7 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
 
 
 def configuration_and_processor(name: str) -> tuple[Any, Any]:
-    """Return what a model of a named architecture consists of besides its weights."""
+    """Build the configuration and processor of a named architecture."""
     transformers, shape = require_transformers(), lookup(ARCHITECTURES, name, "architecture")
     words = stand_in_tokenizer(_VICUNA if shape.family == "vicuna" else _TEMPLATE)
     config = _configuration(shape, words)
@@ -133,7 +133,6 @@ def configuration_and_processor(name: str) -> tuple[Any, Any]:
 
 
 def _configuration(shape: Architecture, words: Any) -> Any:
-    """Return a model's configuration; ``words`` is its tokenizer."""
     transformers = require_transformers()
     text = {
         **dict(zip(_TEXT, shape.text, strict=True)),
@@ -142,9 +141,7 @@ def _configuration(shape: Architecture, words: Any) -> Any:
         "pad_token_id": words.pad_token_id,
     }
     if shape.family == "qwen2-vl":
-        size = (
-            text["hidden_size"] // text["num_attention_heads"] // 2
-        )  # half of them turn with rows and columns
+        size = text["hidden_size"] // text["num_attention_heads"] // 2  # pairs that rotate
         turns = [size - 2 * (3 * size // 8), 3 * size // 8, 3 * size // 8]
         rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": turns}
         return transformers.Qwen2VLConfig(

@@ -1,6 +1,6 @@
 """Read the ``tokenizer.model`` of SentencePiece without its library.
 
-The file is a protocol buffer: the pieces are its field 1, the settings of the normalizer field 3.
+The file is a protocol buffer: field 1 contains the pieces, field 3 the normalizer's settings.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import struct
 from collections.abc import Iterator, Mapping
 
 NORMAL_PIECE = 1
-"""The type of a piece that text is cut into; the others are control tokens, bytes and unused."""
+"""The type of ordinary pieces; others are control tokens, bytes and unused pieces."""
 
 
 def read_pieces(model: bytes) -> Iterator[tuple[str, float, int]]:
-    """Yield text, score and type of the pieces; raise ValueError where the file is something else.
+    """Yield text, score and type of the pieces; raises ValueError if the file is something else.
 
     >>> list(read_pieces(bytes([10, 8, 10, 1, 97, 21, 0, 0, 128, 191])))
     [('a', -1.0, 1)]
@@ -29,7 +29,7 @@ def read_pieces(model: bytes) -> Iterator[tuple[str, float, int]]:
 
 
 def merges_by_score(scores: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """Yield the merges of a BPE model, best first: all ways to cut its pieces into two.
+    """Yield the merges of a BPE model, best first: all ways to split its pieces into two.
 
     >>> list(merges_by_score({"a": 0.0, "b": -1.0, "ab": -2.0, "aab": -3.0}))
     [('a', 'b'), ('a', 'ab')]
@@ -41,7 +41,7 @@ def merges_by_score(scores: Mapping[str, float]) -> Iterator[tuple[str, str]]:
 
 
 def protobuf_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the numbers and values of a protocol buffer's fields; raise ValueError or IndexError.
+    """Yield the numbers and values of a protocol buffer's fields; raises ValueError or IndexError.
 
     >>> list(protobuf_fields(bytes([8, 150, 1, 18, 2, 104, 105])))
     [(1, 150), (2, b'hi')]

@@ -1,4 +1,4 @@
-"""One forward pass per caption and stem: for models whose captions cannot share a pass."""
+"""Forward passes per caption and stem, for models whose captions cannot share a pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def read_separately(runner: Runner, group: CaptionGroup) -> LogpAndStates:
-    """Read each caption by forward passes of its own: logp (N, R, I), states (N, R, D)."""
+    """Read each caption by separate forward passes: logp (N, R, I), states (N, R, D)."""
     if group.image.opened is not None:
         written = group.written or [[] for _ in group.pairs]
         answers = [
@@ -60,14 +60,14 @@ def _after_decimal(
     tokenized: TokenizedPrompt,
     run: Callable[..., tuple[Any, Any]],
 ) -> NDArray[np.float64]:
-    """Return log-probabilities (S, I) after the likeliest first decimals in ``logp`` (R, I).
+    """Compute log-probabilities (S, I) after the likeliest first decimals in ``logp`` (R, I).
 
-    ``run`` runs the model on the prompt and the ids it is given.
+    ``run`` runs the model on the prompt followed by the given ids.
     """
     after = [logp[:0]]
     for number, place in runner.decimal_stems(tokenized).items():
         answer, token = first_decimal(tokenized, logp[place])
-        if token in tokenized.second_digit:  # it holds the second decimal
+        if token in tokenized.second_digit:  # it contains the second decimal
             after.append(np.full_like(logp[:1], np.nan))
             continue
         _, logits = run(*tokenized.stems[number], tokenized.answers[number][answer][0])
@@ -82,7 +82,7 @@ def _run_whole_prompt(
     tokenized: TokenizedPrompt,
     written: list[int],
 ) -> LogpAndStates:
-    """Read one caption whose prompt the processor builds; the stems follow over its cache."""
+    """Read one caption whose prompt the processor builds; the stems run over its cache."""
     torch, transformers = require("torch", "hf"), require_transformers()
     text = tokenized.render(pair.caption, pair.references)
     whole = ProcessedImage(*runner.process(text, image.opened))

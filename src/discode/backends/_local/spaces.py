@@ -1,9 +1,9 @@
-"""Spaces that transformers puts after special tokens and sentencepiece does not.
+"""Spaces that transformers adds after special tokens, unlike sentencepiece.
 
 With ``legacy: true``, transformers begins the text after every special token with a space: in
-LLaVA-NeXT-34B (Yi) "<|im_start|>user" becomes ``<|im_start|> ▁user``. Yi's own sentencepiece model
-has no such space, so the model never saw that token there (huggingface/transformers#29774). Vicuna
-and Mistral were trained with these spaces.
+LLaVA-NeXT-34B (Yi) "<|im_start|>user" becomes ``<|im_start|> ▁user``. Yi's sentencepiece model
+adds no such space, so the model never saw that token there (huggingface/transformers#29774).
+Vicuna and Mistral were trained with these spaces.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SPACE = "▁"
 
 
 def check_spaces(name: str, processor: Any, folder: Path | None, wanted: str) -> None:
-    """Warn where a prompt gets spaces that the model does not know; ``wanted="off"`` removes them.
+    """Warn about spaces that were not in the model's training; ``wanted="off"`` removes them.
 
-    ``folder`` may hold the tokenizer's sentencepiece model, which knows for sure. Without it, a
-    space after the token that begins a turn is taken as wrong: in the templates of models that
-    were trained with these spaces, none but the first token and the image come before a text.
+    A sentencepiece model in ``folder`` decides. Without one, a space after the token that begins a
+    turn is considered wrong: in templates of models that were trained with these spaces, only the
+    first token and the image precede text.
     """
     tokenizer = getattr(processor, "tokenizer", processor)
     if not hasattr(tokenizer, "backend_tokenizer"):
@@ -36,7 +36,7 @@ def check_spaces(name: str, processor: Any, folder: Path | None, wanted: str) ->
         remove_spaces(tokenizer)
         if left := tokens_with_space(Vocabulary(processor)):
             raise BackendError(
-                f"legacy_spaces=off does not work for {name}: its tokenizer still puts a space "
+                f"legacy_spaces=off does not work for {name}: its tokenizer still adds a space "
                 f"after {left[0]!r}"
             )
         return
@@ -46,15 +46,15 @@ def check_spaces(name: str, processor: Any, folder: Path | None, wanted: str) ->
         after = [token for token in after if token not in usual]
     if after and not known:
         LOG.warning(
-            "discode: transformers puts a space after %r in the prompts of %s, as its tokenizer "
-            "did not in training; legacy_spaces=off (-M legacy_spaces=off) removes it",
+            "discode: transformers adds a space after %r in prompts of %s that was not there in "
+            "training; legacy_spaces=off (-M legacy_spaces=off) removes it",
             after[0],
             name,
         )
 
 
 def tokens_with_space(vocabulary: Vocabulary) -> list[str]:
-    """Return the special tokens of a prompt after which the tokenizer adds a space."""
+    """List the special tokens of a prompt after which the tokenizer adds a space."""
     text, tokenizer = vocabulary.chat("a dog"), vocabulary.tokenizer
     spaced = []
     for token in sorted(vocabulary.control_tokens):
@@ -69,7 +69,7 @@ def tokens_with_space(vocabulary: Vocabulary) -> list[str]:
 
 
 def remove_spaces(tokenizer: Any) -> None:
-    """Let a tokenizer take texts as they are, without a space before them."""
+    """Make a tokenizer encode texts without a space before them."""
     backend = tokenizer.backend_tokenizer
     settings = json.loads(backend.to_str())
     for part in _parts(settings["pre_tokenizer"], "pretokenizers"):
@@ -83,16 +83,16 @@ def remove_spaces(tokenizer: Any) -> None:
 
 
 def _parts(settings: Any, name: str) -> list[Any]:
-    """Return the steps of a normalizer or pre-tokenizer, which may be one, several or none."""
+    """List the steps of a normalizer or pre-tokenizer, which may have one, several or none."""
     if settings is None:
         return []
     return list(settings[name]) if settings["type"] == "Sequence" else [settings]
 
 
 def sentencepiece_adds_space(path: Path) -> bool | None:
-    """Return whether a sentencepiece model puts a space before a text; None where it cannot tell.
+    """Whether a sentencepiece model adds a space before a text; None if it cannot be read.
 
-    It is ``normalizer_spec.add_dummy_prefix``: field 3 of field 3 of the file, a protocol buffer.
+    This is ``normalizer_spec.add_dummy_prefix``: field 3 of field 3 of the protocol buffer.
     """
     try:
         spec: Any = dict(protobuf_fields(path.read_bytes()))[3]

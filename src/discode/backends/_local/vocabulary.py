@@ -1,7 +1,7 @@
 """Prompts, stems and answers as the token ids of one model.
 
 Nothing is assumed about a vocabulary: ids are found in context, by tokenising the whole prompt
-followed by the stem and the answer, and looking at what was added.
+followed by the stem and the answer, and comparing.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from discode._scales import Scale
 from discode.errors import InputError
 from discode.readings import Readings
 
-# Captions that begin in different ways: the ids that come before all of them are the prefix.
+# Captions that begin in different ways: the ids that all their prompts share are the prefix.
 _BEGINNINGS = ("a dog", "7 dogs", "'a'", "Été", "猫", ".", "-a", ")", "\u0301a", "\U0001f415", '"')
 
 
 def conversation(text: str, image: Any = None) -> list[dict[str, Any]]:
-    """Return what chat templates take: one turn, the image first."""
+    """Build the input of chat templates: one turn, the image first."""
     shown = {"type": "image"} if image is None else {"type": "image", "image": image}
     return [{"role": "user", "content": [shown, {"type": "text", "text": text}]}]
 
@@ -34,9 +34,9 @@ def conversation(text: str, image: Any = None) -> list[dict[str, Any]]:
 class Spelling:
     """One way to write a stem and the answers after it, as ids.
 
-    ``ids`` are forced after the prompt: the space, where the spelling has one (``space`` of them),
-    and the stem with this number. ``answers`` are (K,) groups of ids: several where the vocabulary
-    has tokens of several digits, or tokens that hold the space as well.
+    ``ids`` are forced after the prompt: the first ``space`` of them are a space, the others the
+    stem with this number. ``answers`` are (K,) groups of ids: several if the vocabulary has tokens
+    of several digits, or tokens that include the space.
     """
 
     stem: int
@@ -50,8 +50,8 @@ class TokenizedPrompt:
     """One prompt on one scale, as the ids of one tokenizer.
 
     ``text`` is the prompt with an example caption: ``prefix`` are the ids before the caption, which
-    all captions share (the image is one placeholder), ``tail`` the others. There is at least one
-    spelling for each stem, those without a space first; a rating's probability is their sum.
+    all captions share (the image is one placeholder), ``tail`` the others. Each stem has at least
+    one spelling, those without a space first; a rating's probability is the sum over spellings.
     """
 
     vocabulary: Vocabulary
@@ -79,10 +79,10 @@ class TokenizedPrompt:
 
     @property
     def decimal_stems(self) -> dict[int, int]:
-        """The numbers of the ``stems`` after which two decimals may follow, "0." on scale unit.
+        """Indices of the ``stems`` that two decimals may follow ("0." on scale unit), with places.
 
-        Each with its answers' place among the R positions: the end of the prompt, and every id of
-        every stem.
+        A place is where the answers are read among the R positions: the end of the prompt, and
+        every id of every stem.
         """
         if not self.scale.stems[0].endswith("."):
             return {}
@@ -97,19 +97,19 @@ class TokenizedPrompt:
 
     @cached_property
     def second_digit(self) -> dict[int, int]:
-        """The answer that is the second digit of an id, for ids of several digits ("85": 5)."""
+        """The second digit of ids of several digits, as an answer ("85": 5)."""
         ids = [i for group in self.answers[0] for i in group[1:] if self.decimal_stems]
         tokens = self.vocabulary.tokenizer.convert_ids_to_tokens(ids)
         return {i: self.scale.answers.index(token[1]) for i, token in zip(ids, tokens, strict=True)}
 
     def render(self, caption: str, references: Sequence[str]) -> str:
-        """Return the prompt with a caption, whose control tokens are disarmed."""
+        """Render the prompt with a caption, whose control tokens are neutralised."""
         check_characters(caption, *references)
         control = self.vocabulary.control_tokens
         return self.prompt.render(caption, references, self.scale, control)
 
     def suffixes(self, pairs: Sequence[Pair]) -> list[list[int]]:
-        """Return the ids that follow the shared prefix for several captions, tokenised at once."""
+        """Tokenise several captions together; returns the ids after the shared prefix."""
         texts = [self.render(pair.caption, pair.references) for pair in pairs]
         rows = self.vocabulary.encode_all(texts)
         for ids, pair in zip(rows, pairs, strict=True):
@@ -120,7 +120,7 @@ class TokenizedPrompt:
 
     @property
     def wanted(self) -> list[int]:
-        """All ids whose probability is read, in ascending order."""
+        """All ids whose probabilities are read, in ascending order."""
         ids = {i for stem in self.stems for i in stem}
         return sorted(ids | {i for stem in self.answers for group in stem for i in group})
 
@@ -136,39 +136,39 @@ class Vocabulary:
         self._prompts: dict[tuple[str, Scale], TokenizedPrompt] = {}
 
     def chat(self, text: str) -> str:
-        """Return the chat template around a text, with the placeholder of the image."""
+        """Apply the chat template to a text, with a placeholder for the image."""
         try:
             return str(
                 self.processor.apply_chat_template(
                     conversation(text), add_generation_prompt=True, tokenize=False
                 )
             )
-        # A template may be no template, or refuse images with an exception of its own.
+        # A template may be invalid, or refuse images with any exception.
         except Exception as error:
             why = str(error) or type(error).__name__
             raise InputError(f"the model's chat template cannot be used: {why}") from error
 
     def encode(self, text: str, continuation: str = "") -> list[int]:
-        """Return the ids of a prompt's text in the chat template, and of a continuation."""
+        """Tokenise a prompt's text in the chat template, and a continuation."""
         return self.encode_all([text], continuation)[0]
 
     def encode_all(self, texts: Sequence[str], continuation: str = "") -> list[list[int]]:
-        """Return the ids of several prompts' texts in the chat template."""
+        """Tokenise several prompts' texts in the chat template."""
         strings = [self.chat(text) + continuation for text in texts]
         start = self.tokenizer.bos_token
-        # As the processors do: a template that writes the first token itself gets no second one.
+        # As the processors do: no second first token if the template writes it.
         special = start is None or not strings[0].startswith(start)
         rows = self.tokenizer(strings, add_special_tokens=special)["input_ids"]
         return [list(map(int, row)) for row in rows]
 
     def piece(self, tokens: Sequence[int], step: int) -> str:
-        """Return the text that the token at ``step`` added, spaces included."""
+        """The text that the token at ``step`` adds, including spaces."""
         before = self.tokenizer.decode(tokens[:step], skip_special_tokens=True)
         after = self.tokenizer.decode(tokens[: step + 1], skip_special_tokens=True)
         return str(after[len(before) :])
 
     def tokenize_prompt(self, prompt: Prompt, scale: Scale, *, references: bool) -> TokenizedPrompt:
-        """Return a prompt on a scale as ids; raise where an answer is not one token."""
+        """Tokenise a prompt on a scale; raises if an answer is not one token."""
         key = (prompt.template(references), scale)
         if key not in self._prompts:
             self._prompts[key] = self._tokenize(prompt, scale, references)
@@ -192,17 +192,17 @@ class Vocabulary:
         )
 
     def _spellings(self, text: str, first: list[int], scale: Scale) -> tuple[Spelling, ...]:
-        """Return all spellings of the stems; raise where one has none."""
+        """Find all spellings of the stems; raises if a stem has none."""
         spellings: dict[tuple[int, ...], Spelling] = {}
         refused: dict[int, InputError] = {}
         for space in ("", " "):
             for number in range(len(scale.stems)):
                 try:
                     new = self._spell(text, first, space, number, scale)
-                except InputError as error:  # its tokens join the end of the prompt, or each other
+                except InputError as error:  # its tokens merge with the prompt or each other
                     refused.setdefault(number, error)
                     continue
-                if new.ids in spellings:  # one token holds the space and the answer
+                if new.ids in spellings:  # one token includes the space and the answer
                     both = zip(spellings[new.ids].answers, new.answers, strict=True)
                     groups = tuple(tuple(dict.fromkeys((*a, *b))) for a, b in both)
                     spellings[new.ids] = replace(new, answers=groups)
@@ -214,16 +214,16 @@ class Vocabulary:
         return tuple(spellings.values())
 
     def may_begin_with_space(self, text: str) -> bool:
-        """Return whether an answer may begin with a space: the prompt does not end in one.
+        """Whether an answer may begin with a space: the prompt does not end in white space.
 
-        After "ASSISTANT:" and "[/INST]" it does, after a line break it does not.
+        It may after "ASSISTANT:" and "[/INST]", but not after a line break.
         """
         return not self.chat(text)[-1:].isspace()
 
     def _spell(
         self, text: str, first: list[int], space: str, number: int, scale: Scale
     ) -> Spelling:
-        """Return how this vocabulary writes a stem; raise where an answer is not one token."""
+        """Find how this vocabulary spells a stem; raises if an answer is not one token."""
         stem = scale.stems[number]
         ids = self._added(text, first, space + stem)
         added = [self._added(text, first, space + stem + answer) for answer in scale.answers]
@@ -233,8 +233,8 @@ class Vocabulary:
         for answer, (*before, token) in zip(scale.answers, added, strict=True):
             if before != ids:
                 raise InputError(
-                    f"the answer {stem + answer!r} is not one token after its stem for this "
-                    "model's tokenizer; take another scale (unit, ten, five, letters)"
+                    f"this model's tokenizer does not write the answer {stem + answer!r} as one "
+                    "token after its stem; use another scale (unit, ten, five, letters)"
                 )
             groups.append((token, *(self._numbers.get(answer, ()) if stem.endswith(".") else ())))
         alone = self._added(text, first, space)
@@ -251,9 +251,9 @@ class Vocabulary:
 
     @cached_property
     def _numbers(self) -> dict[str, list[int]]:
-        """Tokens of several digits by their first: "85" begins with 8.
+        """Tokens of several digits by their first digit.
 
-        After "0." they have the same first decimal, so their probability belongs to it.
+        After "0.", "85" has the first decimal 8, so its probability belongs to 8.
         """
         numbers: dict[str, list[int]] = {}
         for token, i in self.tokenizer.get_vocab().items():
@@ -263,7 +263,7 @@ class Vocabulary:
         return {digit: sorted(ids) for digit, ids in numbers.items()}
 
 
-@np.errstate(invalid="ignore")  # NaN of a broken model is a failed row, which says so
+@np.errstate(invalid="ignore")  # a broken model's NaN becomes a failed row
 def readings_from_logp(
     tokenized: TokenizedPrompt,
     logp: NDArray[np.float64],
@@ -274,11 +274,11 @@ def readings_from_logp(
     """Turn log-probabilities (N, R, I) of ``tokenized.wanted`` at the R positions into readings.
 
     A stem's probability is the sum over its spellings, and so is that of each answer after it:
-    whether the model writes a space first makes no difference to the rating. Positions beyond the
-    stems', if there are any, are those after the first decimal of each spelling of "0.".
+    a space before the rating makes no difference. Positions beyond the stems', if any, follow the
+    first decimal of each spelling of "0.".
 
-    With the rows of the head for ``tokenized.wanted``, ``head`` (I, D), the readings keep the
-    hidden states: those of ``states`` (N, R, D) before the answer.
+    With the rows of the head for ``tokenized.wanted``, ``head`` (I, D), the readings include the
+    hidden states before the answer, from ``states`` (N, R, D).
     """
     n, b, k = len(logp), len(tokenized.scale.stems), len(tokenized.scale.answers)
     path_logp, first_logp, after_logp, places = _logp_of_spellings(tokenized, logp)
@@ -286,7 +286,7 @@ def readings_from_logp(
     likeliest = np.empty((n, b), np.intp)
     for stem in range(b):
         of = [i for i, spelling in enumerate(tokenized.spellings) if spelling.stem == stem]
-        # The empty stem is certain, with or without a space after it: hence the bound.
+        # The empty stem is certain, with or without a space: the sum is clipped to 1.
         stem_logp[:, stem] = np.logaddexp.reduce(path_logp[:, of], axis=1).clip(max=0)
         lead_logp[:, stem] = np.logaddexp.reduce(first_logp[:, of], axis=1)
         weight = path_logp[:, of] - stem_logp[:, stem, None]
@@ -302,7 +302,7 @@ def readings_from_logp(
     if logp.shape[1] > forced:
         second = np.empty((n, k))
         for extra, at in enumerate(tokenized.decimal_stems.values(), forced):
-            here = likeliest[:, 0] == at  # the second decimal is that after the likeliest spelling
+            here = likeliest[:, 0] == at  # the second decimal follows the likeliest spelling
             second[here] = second_decimals(tokenized, logp[here, at], logp[here, extra])
         second[stem_logp.argmax(axis=1) != 0] = np.nan  # "1.0" has one decimal
     return Readings(
@@ -320,9 +320,9 @@ def readings_from_logp(
 def _logp_of_spellings(
     tokenized: TokenizedPrompt, logp: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], list[int]]:
-    """Return log P of M spellings, of their first tokens (N, M), of answers after them (N, M, K).
+    """Compute log P of M spellings, their first tokens (N, M) and answers after them (N, M, K).
 
-    And the position at which each one's answers are read.
+    Also returns the position at which each spelling's answers are read.
     """
     column = tokenized.column
     n, m = len(logp), len(tokenized.spellings)
@@ -346,7 +346,7 @@ def _logp_of_spellings(
 
 
 def first_decimal(tokenized: TokenizedPrompt, logp: NDArray[np.float64]) -> tuple[int, int]:
-    """Return the likeliest answer for ``logp`` (I,) after the first stem, and its likeliest id."""
+    """Find the likeliest answer for ``logp`` (I,) after the first stem, and its likeliest id."""
     answer = int((np.exp(logp) @ tokenized.answer_of).argmax())
     column = np.where(tokenized.answer_of[:, answer] > 0, logp, -np.inf).argmax()
     return answer, tokenized.wanted[int(column)]
@@ -355,11 +355,11 @@ def first_decimal(tokenized: TokenizedPrompt, logp: NDArray[np.float64]) -> tupl
 def second_decimals(
     tokenized: TokenizedPrompt, before: NDArray[np.float64], after: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return log P(second decimal | the likeliest first one) (N, K).
+    """Compute log P(second decimal | the likeliest first one) (N, K).
 
     ``before`` (N, I) are the log-probabilities after "0.", ``after`` (N, I) those after the first
-    decimal d: NaN where the model would end the number there, and so is the result. Where the
-    likeliest id of d has several digits ("85"), the second decimal is inside it:
+    decimal d: NaN, like the result, where the model would end the number there. If the likeliest
+    id of d has several digits ("85"), the second decimal is part of it:
     P(5 | 8) = Σ P("85...") / (P("8") + Σ P("8...")).
     """
     belongs = tokenized.answer_of > 0

@@ -1,1 +1,1 @@
-"""Models behind an address: any server that returns log-probabilities."""
+"""Served models: any server that returns log-probabilities."""

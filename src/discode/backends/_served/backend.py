@@ -1,9 +1,9 @@
 """Served models as judges: any server that returns log-probabilities in OpenAI's chat format.
 
-The model generates a few tokens, greedily; the likeliest tokens at each position are the reading
-(:mod:`discode.readings._stems`). Where a server knows vLLM's ``logprob_token_ids``,
-we ask for the tokens of all answers, so that none is missing. Where it goes on with an answer that
-we begin, the stem that the model did not write can be read as well.
+The model generates a few tokens greedily; the likeliest tokens at each position make the reading
+(:mod:`discode.readings._stems`). If a server supports vLLM's ``logprob_token_ids``, we request the
+tokens of all answers, so that none is missing. If it can continue a partial answer, the stem that
+the model did not write can be read as well.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ OPENAI = "https://api.openai.com/v1"
 TOP = 20
 """Log-probabilities per position; hosted servers do not return more."""
 BLOCK_ANSWERS = 64
-"""Answers that are handed on, and kept, at a time."""
+"""Answers per block."""
 KEPT_AFTER = 0.5
-"""Seconds that an answer waits for others, at most: a run that is killed asks for it again."""
+"""The longest time in seconds before an incomplete block is yielded: a killed run loses less."""
 GONE_SECONDS = 30.0
-"""How long nothing is sent after the last server is gone: a service outlives its restart."""
+"""How long to pause after the last server is gone, so that a service survives its restart."""
 LOST = ("gone", "silent")
 """The kinds of failure after which other servers take over."""
 REST = 10
-"""Times as long as we waited for a server that was not there, it rests while others answer."""
+"""An unreachable server is skipped for this many times as long as we waited for it."""
 
 
 @with_options_documented
@@ -65,30 +65,30 @@ class ServedOptions(RequestOptions):
     """The options of ``openai:NAME`` and ``endpoint:NAME``."""
 
     base_url: str = option(
-        OPENAI, "server's address: http://localhost:8000/v1; several with commas", TEXT
+        OPENAI, "server address, as http://localhost:8000/v1; several with commas", TEXT
     )
-    image_size: int | None = option(None, "pixels of the longer side, at most", SIZE, None)
+    image_size: int | None = option(None, "maximum pixels of the longer side", SIZE, None)
     concurrency: int = option(
-        64, "most requests in flight to a server; its own limit is found", SIZE
+        64, "maximum requests in flight per server; adapts to the server's limit", SIZE
     )
-    rate: float | None = option(None, "most requests per second", POSITIVE, None)
-    max_requests: int | None = option(None, "most requests in all, with retries", SIZE, None)
-    max_cost: float | None = option(None, "most that may be spent; needs prices", POSITIVE, None)
+    rate: float | None = option(None, "maximum requests per second", POSITIVE, None)
+    max_requests: int | None = option(None, "maximum requests, retries included", SIZE, None)
+    max_cost: float | None = option(None, "maximum cost; requires prices", POSITIVE, None)
     prices: Prices | None = option(  # noqa: RUF009  # a field like the others
         None, "prices per million tokens, read and written", PRICES, None
     )
-    top: int = option(TOP, "log-probabilities to ask for per position; llama.cpp has more", SIZE)
+    top: int = option(TOP, "log-probabilities per position; llama.cpp returns more", SIZE)
     read: str = option(
         "auto",
-        "generate takes what the model writes; auto begins the answer for it where that is no "
-        "rating; forced reads both stems (two requests per pair) and needs a server that can",
+        "generate uses the answer that the model writes; auto begins the answer for it if that is "
+        "not a rating; forced reads both stems (two requests per pair) if the server supports it",
         *("auto", "forced", "generate"),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_cost is not None and self.prices is None:
-            raise InputError("max_cost needs prices: READ,WRITTEN per million tokens, as 2.5,10")
+            raise InputError("max_cost requires prices: READ,WRITTEN per million tokens, as 2.5,10")
 
 
 _Block = list[tuple[Request, Readings]]
@@ -97,17 +97,17 @@ _Blocks = queue.SimpleQueue[_Block | Exception]
 
 
 class Served(Backend):
-    """A backend for a model behind an address.
+    """A backend for a model on one or several servers.
 
     Args:
-        name: The model, as the server calls it.
-        options: Those of :class:`ServedOptions`.
+        name: The server's name for the model.
+        options: See :class:`ServedOptions`.
 
-    Nothing is sent before the first reading, or before :attr:`identity` is asked for.
+    Nothing is sent before the first reading or the first use of :attr:`identity`.
     """
 
     batch_size = 2048
-    """Pairs per batch: the server runs empty at the end of each."""
+    """Pairs per batch; large, because the server idles at the end of each."""
 
     def __init__(self, name: str, **options: Any) -> None:
         self.options = chosen = ServedOptions(**options)
@@ -126,17 +126,17 @@ class Served(Backend):
             ModelServer(client, model, chosen.top)
             for client, model in zip(clients, models, strict=True)
         ]
-        self._named: ModelServer | None = None  # the first that answered; never changes after
+        self._named: ModelServer | None = None  # the first that answered; does not change
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.models)!r})"  # identity asks a server
 
     @property
-    def identity(self) -> Identity:  # type: ignore[override]  # it is worked out
-        """The model at the first address that answered, its server's own name for it, and options.
+    def identity(self) -> Identity:  # type: ignore[override]  # computed
+        """The model on the first server that answered, with that server's name for it and options.
 
-        These are the images' size, the number of log-probabilities, and begun answers.
+        The options are the image size, the number of log-probabilities and ``read=forced``.
         """
         named = self._named or self.reachable_servers()[0]
         features = named.find_features()
@@ -148,25 +148,25 @@ class Served(Backend):
 
     @property
     def models(self) -> list[str]:
-        """The model with the host of each server; readings are kept under one of them."""
+        """The model with the host of each server; readings are stored under one of them."""
         return [server.model for server in self._servers]
 
     @property
-    def stopped(self) -> str:  # type: ignore[override]  # it is worked out
-        """Why no request is sent any more: a cap, a refused key; empty while requests are sent."""
+    def stopped(self) -> str:  # type: ignore[override]  # computed
+        """Why no more requests are sent (a cap, a rejected key); empty while they are."""
         return self.client.throttle.stopped
 
     @property
     def hosts(self) -> str:
-        """The servers' hosts, with their ports."""
+        """The servers' hosts with their ports."""
         return ", ".join(server.client.host for server in self._servers)
 
     def server_features(self) -> ServerFeatures:
-        """Return what the servers support; asks each once, without an image."""
+        """Find out what the servers support, with one request each and no image."""
         return (self._named or self.reachable_servers()[0]).find_features()
 
     def reachable_servers(self) -> list[ModelServer]:
-        """Return the servers that answer; raise where none does, or not all are alike."""
+        """List the servers that answer; raise if none does or if they differ."""
         servers: list[ModelServer] = []
         reasons: list[str] = []
         with self._lock:
@@ -184,12 +184,12 @@ class Served(Backend):
                     ended = time.monotonic()
                     server.rests_until = ended + REST * (ended - started)
                     if len(order) > 1:
-                        LOG.warning("%s; the other servers are asked", error)
+                        LOG.warning("%s; using the other servers", error)
                     continue
                 servers.append(server)
                 if self.options.read == "forced" and not wait_for(server.continues()):
                     raise InputError(
-                        f"{server.client.url} does not go on with an answer that is begun for it; "
+                        f"{server.client.url} cannot continue a partial answer; "
                         "set read to auto or generate"
                     )
                 self._named = self._named or server
@@ -199,21 +199,21 @@ class Served(Backend):
                         f"model: {why}"
                     )
         if not servers:
-            raise InputError(f"{self.client.name} cannot be asked: {'; '.join(reasons)}")
+            raise InputError(f"no server for {self.client.name}: {'; '.join(reasons)}")
         return servers
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
-        """Raise where no server could be asked this way; sends nothing."""
+        """Raise if no server can support the scale; sends nothing."""
         if len(scale.answers) > MAX_TOKEN_IDS:
             raise InputError(
-                f"scale {scale.name!r} has {len(scale.answers)} answers; a server returns at most "
-                f"{MAX_TOKEN_IDS}: take unit, ten, five, letters or a shorter range"
+                f"scale {scale.name!r} has {len(scale.answers)} answers, and a server returns at "
+                f"most {MAX_TOKEN_IDS}; use unit, ten, five, letters or a shorter range"
             )
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Blocks:
-        """Yield readings as answers come in."""
+        """Yield readings as answers arrive."""
         requests, refused = self._requests(pairs, prompt, scale)
         if refused:
             yield list(refused), Readings.failed(scale, list(refused.values()))
@@ -225,7 +225,7 @@ class Served(Backend):
         if self._stems(scale) > 1 or any(request.image.uses > 1 for request in requests):
             for server in servers:
                 server.try_images()
-        if self.prices is not None:  # until answers tell what a request costs
+        if self.prices is not None:  # until the first answer shows the cost of a request
             guess = self.estimate([pairs[requests[0].rows[0]]], prompt, scale).cost(self.prices)
             throttle.highest_cost = max(throttle.highest_cost, guess or 0.0)
         blocks: _Blocks = queue.SimpleQueue()
@@ -252,7 +252,7 @@ class Served(Backend):
         scale: Scale,
         put: Callable[[_Block | Exception], None],
     ) -> None:
-        """Ask all, several at a time; put :data:`BLOCK_ANSWERS`, or those of a short while."""
+        """Send all requests, several at a time; ``put`` answers in blocks."""
         waiting = RequestQueue(requests, options, max(1, self.options.concurrency // 2))
         block: _Block = []
 
@@ -273,14 +273,14 @@ class Served(Backend):
                 if len(block) == BLOCK_ANSWERS:
                     flush()
 
-        # Each holds one image in memory; the throttle says how many of them may send. Servers take
-        # turns, and none takes more than its part before it has answered.
+        # Each worker holds one image in memory; the throttle limits how many send. Servers take
+        # turns, so none gets more than its share before it has answered.
         count = min(-(-len(requests) // len(options)), self.options.concurrency)
         workers = [asyncio.create_task(work(server)) for _ in range(count) for server in options]
         try:
             await asyncio.gather(*workers)
             flush()
-        except Exception as error:  # a mistake of the program ends the run
+        except Exception as error:  # a bug ends the run
             put(error)
         finally:
             for worker in workers:
@@ -294,7 +294,7 @@ class Served(Backend):
         options: Mapping[str, Any],
         scale: Scale,
     ) -> Readings | None:
-        """Return a request's reading; None where the server is lost and others take over."""
+        """Read one request; None if the server is lost and others take over."""
         while True:
             final = LOST if waiting.others(server) else ()
             try:
@@ -304,14 +304,14 @@ class Served(Backend):
                     if waiting.lose(server, request):
                         LOG.warning("%s; the other servers take over", error)
                     return None
-                if not final:  # else it has just become the last one, and is asked again
+                if not final:  # otherwise it just became the last server, and is asked again
                     self.client.throttle.stop(str(error), GONE_SECONDS)
                     return Readings.failed(scale, [str(error)])
 
     def _requests(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
     ) -> tuple[list[Request], dict[int, str]]:
-        """Return one request per different question, by image; and why rows cannot be asked."""
+        """Make one request per distinct question, by image; also why some rows cannot be sent."""
         refused: dict[int, str] = {}
         images: dict[str, tuple[EncodedImage, dict[str, Request]]] = {}
         for row, pair in enumerate(pairs):
@@ -333,7 +333,7 @@ class Served(Backend):
         return requests, refused
 
     def _stems(self, scale: Scale) -> int:
-        """How many stems are read, each with a request of its own."""
+        """How many stems are read, each by a separate request."""
         return len(scale.stems) if self.options.read == "forced" else 1
 
     async def _ask(
@@ -344,7 +344,7 @@ class Served(Backend):
         scale: Scale,
         final: tuple[str, ...],
     ) -> Readings:
-        """Return the reading of one request, NaN with its reason where there is none."""
+        """Read one request; a failure is a NaN row with its reason."""
         features = server.find_features()
 
         async def ask(begun: str = "", **more: Any) -> ChatAnswer:
@@ -352,14 +352,14 @@ class Served(Backend):
             answer = await server.ask(request.text, request.image, fields, begun=begun, final=final)
             if (model_name(answer) or features.model) != features.model:
                 raise InputError(
-                    f"{model_name(answer)} answers now, not {features.model}; run it again"
+                    f"the server now serves {model_name(answer)}, not {features.model}; run again"
                 )
             return answer
 
         try:
             answer = await ask()
             ids = options.get("logprob_token_ids", ())
-            every = 0 < len(ids) < MAX_TOKEN_IDS  # else some were cut off
+            every = 0 < len(ids) < MAX_TOKEN_IDS  # otherwise some were cut off
             whole = features.whole_numbers or bool(ids)
             read = partial(reading_from_tokens, answer.tokens, scale, whole=whole, every=every)
             reading = _reading(answer, read, scale)
@@ -376,14 +376,14 @@ class Served(Backend):
             return _reading(answer, partial(reading_from_paths, paths, every=every), scale)
         except UnreachableError:
             raise
-        except InputError as error:  # a refused key, another model: the rest would fail too
+        except InputError as error:  # a rejected key, another model: all others would fail too
             self.client.throttle.stop(str(error))
             return Readings.failed(scale, [str(error)])
         except DiscodeError as error:
             return Readings.failed(scale, [str(error)])
 
     def estimate(self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale) -> Estimate:
-        """Return what reading the pairs would send, at most; sends nothing."""
+        """Estimate the most that reading the pairs would send; sends nothing."""
         requests, refused = self._requests(pairs, prompt, scale)
         sizes: dict[EncodedImage, tuple[int, int]] = {}
         for request in requests:
@@ -407,15 +407,15 @@ class Served(Backend):
 
 
 def _model(client: ChatClient) -> str:
-    """Return the model with the place where it is served."""
-    path = httpx.URL(client.url).path.rstrip("/")  # a proxy has a route per model
+    """Name the model with its server's host, and the path if it is not the usual one."""
+    path = httpx.URL(client.url).path.rstrip("/")  # a proxy may have one path per model
     return f"{client.name}@{client.host}{'' if path in ('', '/v1') else path}"
 
 
 def _reading(answer: ChatAnswer, read: Callable[[], Readings], scale: Scale) -> Readings:
     if answer.text and not answer.tokens:
-        return Readings.failed(scale, ["the server returned no log-probabilities this time"])
+        return Readings.failed(scale, ["the server returned no log-probabilities for this pair"])
     try:
         return read()
-    except Exception as error:  # probabilities that add up to more than 1, and what is odder
-        return Readings.failed(scale, [f"the server returned impossible numbers: {error}"])
+    except Exception as error:  # e.g. probabilities that add up to more than 1
+        return Readings.failed(scale, [f"the server returned invalid numbers: {error}"])

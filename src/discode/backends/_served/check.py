@@ -1,4 +1,4 @@
-"""What a served model supports, found out by asking its servers."""
+"""Report what the servers of a model support."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from discode.images import ImageSource
 
 
 def check_served_model(backend: Served, image: ImageSource) -> dict[str, str]:
-    """Return what the servers of a model support, line by line, for people.
+    """Report in words what the servers of a model support; raises if none can be a judge.
 
-    Each is sent an image once, and a few questions without one. Raises where none can judge.
+    Each receives one request with an image and a few without.
     """
     servers = backend.reachable_servers()
     features = servers[0].find_features()
-    missing = "no; answers that are not among the likeliest tokens are missing"
+    missing = "no; answers outside the likeliest tokens are missing"
     several = len(servers) > 1
     return {
         "model": f"{features.model} at {', '.join(server.client.host for server in servers)}",
         "log-probabilities": f"{features.top} per position",
-        "token ids": "yes, of every answer" if features.token_ids else missing,
+        "token ids": "yes, for every answer" if features.token_ids else missing,
         "begun answers": "yes (-M read=forced)"
         if all(wait_for(server.continues()) for server in servers)
         else "no (-M read=forced is refused)",

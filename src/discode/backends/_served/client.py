@@ -1,8 +1,8 @@
-"""Ask a chat model: the interface, and the client for servers with OpenAI's chat completions.
+"""The chat model interface, and the client for servers with OpenAI's chat completions.
 
-The key is read from the environment when a request is made. It is never in an attribute, an error
-or a log, and never sent to another server: redirects are not followed. Where a server repeats it,
-it is hidden before anything else is read from the answer.
+The key is read from the environment for each request. It is never stored in an attribute, an error
+or a log, and never sent to another server: redirects are not followed. If a server repeats the
+key, it is hidden before anything else is read from the answer.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ Message = Mapping[str, Any]
 """``{"role": ..., "content": ...}``, in OpenAI's form."""
 
 IMAGE_PLACEHOLDER = "data:,"
-"""Stands for the data URL of an image in messages."""
+"""Placeholder for the data URL of an image in messages."""
 _BUSY = (429, 503, 529)
 _TRANSIENT = (408, 409, *range(500, 600))
 _MISTAKES = {
     401: "the key was refused",
-    403: "the key may not do this",
-    404: "there is no such model or address",
+    403: "the key has no permission for this",
+    404: "no such model or address",
 }
 _REASONS = {"silent": "timeout", "dropped": "dropped connection", "gone": "no connection"}
-"""Kinds of failure without a status, as they are counted."""
-_MAX_WAIT = 120.0  # seconds that a server may ask to wait
-_LONGEST_WAIT = 86_400.0  # seconds that an option may ask for: a day
-_SILENT_WAIT = 5.0  # seconds to wait without a word
+"""Names of failures without a status in the usage report."""
+_MAX_WAIT = 120.0  # seconds that a server may ask us to wait
+_LONGEST_WAIT = 86_400.0  # maximum of options in seconds: a day
+_SILENT_WAIT = 5.0  # longer waits in seconds are logged
 KEY_VARIABLE = "OPENAI_API_KEY"
 _OPENAI_HOST = "api.openai.com"
-_MOST_TOKENS = 10**8  # of one request; more cannot be a count
+_MOST_TOKENS = 10**8  # of one request; a larger number is not a count
 
 
 @dataclass(frozen=True)
 class ChatAnswer:
-    """What a model wrote, its tokens without reasoning, and the numbers read and written."""
+    """A model's answer, its tokens without reasoning, and the token counts read and written."""
 
     text: str
     tokens: tuple[Token, ...] = ()
@@ -83,9 +83,9 @@ class ChatModel(Protocol):
     def __call__(
         self, messages: Sequence[Message], *, max_tokens: int, logprobs: int = 0
     ) -> ChatAnswer:
-        """Return the answer, with the ``logprobs`` likeliest tokens for each token written.
+        """Answer, with the ``logprobs`` likeliest tokens at each position.
 
-        Raises :class:`~discode.errors.BackendError` where this one request failed.
+        Raises :class:`~discode.errors.BackendError` if this request fails.
         """
 
 
@@ -101,17 +101,17 @@ class Prices:
     written: float
 
     def cost(self, read: int, written: int) -> float:
-        """Return the cost of these numbers of tokens."""
+        """Compute the cost of these token counts."""
         return (self.read * read + self.written * written) / 1e6
 
 
 class _PriceRange:
-    """Two prices, on a command line 2.5,10."""
+    """Two prices; on a command line 2.5,10."""
 
     text = "READ,WRITTEN, as 2.5,10"
 
     def convert(self, value: Any) -> Prices | None:
-        """Return ``value`` as prices; None if it is something else."""
+        """Convert ``value`` to prices; None if it is something else."""
         if isinstance(value, Prices):
             return value
         try:
@@ -129,20 +129,21 @@ _SOME_SECONDS = Numbers("seconds above 0, at most a day", lambda x: 0 < x <= _LO
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions(Configurable):
-    """How a server is asked."""
+    """Options of requests to a server."""
 
     key_variable: str = option(KEY_VARIABLE, "environment variable that holds the key", TEXT)
     timeout: float = option(120.0, "seconds to wait for an answer", _SOME_SECONDS)
-    tries: int = option(8, "requests to a server that is busy, fails or drops the connection", SIZE)
-    pause: float = option(0.5, "seconds, about, before the second try; doubled each time", _SECONDS)
+    tries: int = option(8, "attempts if a server is busy, fails or drops the connection", SIZE)
+    pause: float = option(
+        0.5, "approximate seconds before the second try; doubles each time", _SECONDS
+    )
 
 
 @dataclass
 class _TryAgain(Exception):
     """A request failed and may succeed later, after ``wait`` seconds if the server is busy.
 
-    The server is "busy", "failed", "dropped" the connection, is "silent" or "gone"; a busy or
-    failed one answered with a ``status``.
+    ``kind`` is "busy", "failed", "dropped", "silent" or "gone"; the first two have a ``status``.
     """
 
     why: str
@@ -154,16 +155,16 @@ class _TryAgain(Exception):
 @with_options_documented
 @dataclass(frozen=True)
 class ChatClient(RequestOptions):
-    """A client for one model of a server that has OpenAI's chat completions.
+    """A client for one model of a server with OpenAI's chat completions.
 
-    Without a key in ``key_variable``, none is sent; OpenAI's own server, and one for which another
-    variable was named, are then not asked.
+    If ``key_variable`` is not set, no key is sent; OpenAI's own server, and any client with another
+    ``key_variable``, require one.
 
     Attributes:
         url: The server's address up to the version, e.g. "http://localhost:8000/v1".
-        name: The model to ask.
-        throttle: How many requests may be in flight; several clients may share one.
-        prices: For the throttle's ``max_cost``.
+        name: The model.
+        throttle: Limits requests in flight; several clients may share one.
+        prices: Prices for the throttle's ``max_cost``.
     """
 
     url: str
@@ -175,7 +176,7 @@ class ChatClient(RequestOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.name:
-            raise InputError("a served model needs its name, as in endpoint:NAME")
+            raise InputError("a served model needs a name: endpoint:NAME")
         try:
             parsed = httpx.URL(self.url)
         except (httpx.InvalidURL, TypeError):
@@ -183,11 +184,10 @@ class ChatClient(RequestOptions):
         whole = parsed.scheme in ("http", "https") and parsed.host
         possible = parsed.port is None or 1 <= parsed.port <= 65535
         if not (whole and possible) or parsed.userinfo or parsed.query:
-            # The address is not shown: it may hold a key.
+            # The address is not shown: it may contain a key.
             raise InputError(
-                f"base_url of {self.name} is not an http:// or https:// address with a host, a "
-                "port from 1 to 65535 or none, and without a name, a key or a query; a key belongs "
-                f"into the environment variable {self.key_variable}"
+                f"base_url of {self.name} must be http(s)://HOST[:PORT][/PATH], PORT from 1 to "
+                f"65535, without credentials or a query; the key belongs in {self.key_variable}"
             )
         keep_out_of_logs(self.key_variable)
         object.__setattr__(self, "_connections", Connections(self.timeout))
@@ -195,13 +195,13 @@ class ChatClient(RequestOptions):
 
     @property
     def host(self) -> str:
-        """The server's host, with its port: ``localhost:8000``."""
+        """The server's host with its port: ``localhost:8000``."""
         return httpx.URL(self.url).netloc.decode()
 
     def __call__(
         self, messages: Sequence[Message], *, max_tokens: int, logprobs: int = 0
     ) -> ChatAnswer:
-        """Ask, and wait for the answer."""
+        """Ask and wait for the answer."""
         return wait_for(self.ask(messages, {"max_tokens": max_tokens}, logprobs=logprobs))
 
     async def ask(
@@ -214,14 +214,14 @@ class ChatClient(RequestOptions):
         begun: str = "",
         final: Container[str] = (),
     ) -> ChatAnswer:
-        """Ask with further fields in the request; try again, with growing pauses.
+        """Send messages with further request fields; retry with growing pauses.
 
         ``image_url`` is a data URL that replaces :data:`IMAGE_PLACEHOLDER` in the messages, so that
-        it is not encoded as JSON again for each caption. The answer goes on after ``begun``, where
-        a server can do that. After the kinds of failure in ``final`` it is not asked again.
+        it is not encoded as JSON for each caption. The answer continues ``begun`` if the server
+        supports that. The kinds of failure in ``final`` are not retried.
         """
         body = {"model": self.name, "messages": list(messages), "temperature": 0, **options}
-        if begun:  # vLLM's names, which SGLang and llama.cpp took over
+        if begun:  # vLLM's names, which SGLang and llama.cpp adopted
             body["messages"] = [*messages, {"role": "assistant", "content": begun}]
             body |= {"continue_final_message": True, "add_generation_prompt": False}
         if logprobs:
@@ -251,7 +251,7 @@ class ChatClient(RequestOptions):
         raise error(f"{why} ({self.tries} tries)" if self.tries > 1 else why)
 
     async def fetch_json(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Post to a path outside the version's; return the JSON, or None where there is none.
+        """Post to a path outside the API version and parse the JSON; None if there is none.
 
         The throttle counts it like any other request.
         """
@@ -269,9 +269,9 @@ class ChatClient(RequestOptions):
             self.throttle.release("failed")
 
     async def _try_once(self, body: bytes, wait: float, begun: str) -> ChatAnswer:
-        """Return the answer, or raise; ``wait`` is how long to wait after a refusal, at least."""
+        """Send once; ``wait`` is the minimum wait after a refusal."""
         await self.throttle.acquire()
-        # What a server reads and does not report, or reports too late, gets the highest cost.
+        # A request whose usage is not reported, or too late, counts as the most expensive one.
         outcome, cost = "failed", self.throttle.highest_cost if self.prices else 0.0
         try:
             url = f"{self.url.rstrip('/')}/chat/completions"
@@ -290,11 +290,11 @@ class ChatClient(RequestOptions):
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             cost = 0.0
             why = self._unreachable(error)
-            if not self._connections.reached:  # a wrong address does not mend itself
+            if not self._connections.reached:  # a wrong address does not become right
                 raise UnreachableError(f"{why}; is a server running there?") from None
             raise _TryAgain(why, "gone") from None
         except httpx.TimeoutException:
-            why = f"{self.url} gave no answer in {self.timeout:g} s"
+            why = f"{self.url} did not answer within {self.timeout:g} s"
             raise _TryAgain(why, "silent") from None
         except httpx.HTTPError as error:
             raise _TryAgain(self._unreachable(error), "dropped") from None
@@ -306,7 +306,7 @@ class ChatClient(RequestOptions):
             self.throttle.release(outcome, cost=cost, wait=wait)
 
     def _failure(self, status: int, headers: httpx.Headers, data: bytes) -> Exception:
-        """Return the error that a status means; one that asks for a long wait stops the rest."""
+        """Choose the error for a status; a request for a long wait stops all others."""
         complaint = _complaint(data, self._key())
         why = f"{self.url} answered {status}: {complaint}"
         if status in _MISTAKES:
@@ -319,20 +319,20 @@ class ChatClient(RequestOptions):
         seconds = _retry_after(headers)
         if seconds <= _MAX_WAIT:
             return _TryAgain(why, "busy", seconds, status)
-        why = f"{why} (it asks to wait {seconds:.0f} s)"
+        why = f"{why} (it asks us to wait {seconds:.0f} s)"
         self.throttle.stop(why, seconds)
         return BackendError(why)
 
     def _unreachable(self, error: httpx.HTTPError) -> str:
         why = hide_key(str(error), self._key())
         if isinstance(error, httpx.RemoteProtocolError):
-            why = why.partition(":")[0]  # after it comes what the server wrote, in pieces
+            why = why.partition(":")[0]  # the rest is part of the server's response
         return f"{self.url} cannot be reached: {why or type(error).__name__}"
 
     def _key(self) -> str:
         key = os.environ.get(self.key_variable, "").strip()
         if not (key.isascii() and key.isprintable()):  # httpx's own error would show it
-            raise InputError(f"{self.key_variable} does not hold a key: it contains odd characters")
+            raise InputError(f"{self.key_variable} is not a key: it has unprintable characters")
         return key
 
     async def _send(self, url: str, body: bytes) -> tuple[int, httpx.Headers, bytes]:
@@ -342,8 +342,8 @@ class ChatClient(RequestOptions):
             headers["Authorization"] = f"Bearer {key}"
         elif self.host == _OPENAI_HOST or self.key_variable != KEY_VARIABLE:
             raise InputError(
-                f"{self.host} needs a key, and the environment variable {self.key_variable} is not "
-                f"set: export {self.key_variable}=..., or name another by key_variable"
+                f"{self.host} needs a key, and {self.key_variable} is not set; export "
+                f"{self.key_variable}=... or set key_variable to another environment variable"
             )
         try:
             return await self._connections.post(url, body, headers)
@@ -352,7 +352,7 @@ class ChatClient(RequestOptions):
 
 
 def _retry_after(headers: httpx.Headers) -> float:
-    """Return how many seconds a server asks to wait: a number, or a date by the server's clock.
+    """Parse how many seconds a server asks us to wait: a number, or a date by its clock.
 
     >>> _retry_after(httpx.Headers({"Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT",
     ...                             "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}))
@@ -364,7 +364,7 @@ def _retry_after(headers: httpx.Headers) -> float:
     except ValueError:
         until, here = _date(value), datetime.now(timezone.utc)
         seconds = (until - (now or here)).total_seconds() if until else 0.0
-        # By our own clock, if the answer has no date: the two may differ by more than this.
+        # Without a date in the answer we use our own clock, which may differ by more than this.
         seconds = seconds if now else min(seconds, _MAX_WAIT)
     return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
@@ -383,9 +383,9 @@ def _answer(data: bytes, key: str = "", begun: str = "") -> ChatAnswer:
         text = str(choice["message"]["content"] or "")
         tokens = [*map(Token.parse, (choice.get("logprobs") or {}).get("content") or ())]
         model, usage = str(body.get("model") or ""), _usage(body.get("usage"))
-    except Exception as error:  # whatever a server sends fails its own row only
+    except Exception as error:  # whatever a server sends may fail only its own row
         why = hide_key(what_is_wrong(error), key)[:200]
-        raise BackendError(f"the answer is not OpenAI's chat completion: {why}") from None
+        raise BackendError(f"the answer is not an OpenAI chat completion: {why}") from None
     written = "".join(token.text for token in tokens)
     if hide_key(written, key) != written:  # the key may be spread over several tokens
         raise BackendError("the server repeats the key")
@@ -400,19 +400,19 @@ def _answer(data: bytes, key: str = "", begun: str = "") -> ChatAnswer:
 
 
 def _status_inside(data: bytes) -> int:
-    """Return the status in the body of an answer with status 200: some hold an error."""
+    """Find the status in the body of an answer with status 200: some contain an error."""
     if b'"choices"' in data:
         return 200
     try:
         body = json.loads(data)
         code = (body["error"] if body.get("object") != "error" else body).get("code")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return 200  # whatever it is
+        return 200  # not an error object
     return code if isinstance(code, int) and 400 <= code < 600 else 500
 
 
 def _usage(usage: Any) -> tuple[int, int] | None:
-    """Return the tokens read and written; None unless both are counts and some were read."""
+    """Parse the token counts read and written; None unless both are plausible."""
     try:
         read, written = usage["prompt_tokens"], usage["completion_tokens"]
         if 1 <= read < _MOST_TOKENS and 0 <= written < _MOST_TOKENS:
@@ -423,11 +423,11 @@ def _usage(usage: Any) -> tuple[int, int] | None:
 
 
 def _complaint(data: bytes, key: str) -> str:
-    """Return a server's own words on one line; some servers repeat the key in them."""
+    """Extract a server's error message on one line; some servers repeat the key in it."""
     try:
         body = parse_without_key(data, key)
         message = body["error"]["message"] if "error" in body else body["message"]
     except (ValueError, KeyError, TypeError, RecursionError):
         message = data.decode(errors="replace") or "no reason given"
-    whole = hide_key(str(message), key)  # before the cut: half a key would not be found
+    whole = hide_key(str(message), key)  # before the cut: part of a key would not be found
     return " ".join(whole.split())[:200]

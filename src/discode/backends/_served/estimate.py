@@ -1,4 +1,4 @@
-"""What a server is sent: images as data URLs, and an estimate of tokens and cost."""
+"""Images as data URLs, and estimates of tokens and cost."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from discode.images import ImageSource, SharedImage, image_bytes, open_formats, 
 _MIME = {"JPEG": "image/jpeg", "PNG": "image/png"}
 _TILE, _SHORT, _LONG = 512, 768, 2048  # how OpenAI's models cut an image into tiles
 ANSWER_TOKENS = 6
-"""Tokens that an answer such as "0.75" takes, its end included; for estimates."""
+"""Estimated tokens of an answer such as "0.75", including its end."""
 
 
 def data_url(image: ImageSource, image_size: int | None = None) -> tuple[str, int, int]:
-    """Return an image as a data URL, with its width and height.
+    """Encode an image as a data URL; also returns its width and height.
 
-    A JPEG or PNG file is sent as it is, unless its longer side exceeds ``image_size``, EXIF says
-    that it is rotated, or it is transparent. What must be changed is encoded anew: a JPEG as JPEG,
-    everything else as PNG.
+    A JPEG or PNG file is sent unchanged unless its longer side exceeds ``image_size``, EXIF marks
+    it as rotated, or it is transparent. Otherwise it is re-encoded: a JPEG as JPEG, everything
+    else as PNG.
     """
     rgb = open_image(image)  # raises where it is not an image
     kind, data, as_it_is = "PNG", b"", False
@@ -55,10 +55,10 @@ def data_url(image: ImageSource, image_size: int | None = None) -> tuple[str, in
 
 
 class EncodedImage:
-    """An image that several requests share: encoded once, when the first one needs it.
+    """An image shared by several requests: encoded once, when the first one needs it.
 
     ``uses`` counts down; after the last use the data URL is dropped. ``kept_by`` are the servers
-    that have answered about it.
+    that have received it.
     """
 
     def __init__(self, image: ImageSource, image_size: int | None, digest: str) -> None:
@@ -69,7 +69,7 @@ class EncodedImage:
         self.kept_by: set[object] = set()
 
     async def url(self) -> tuple[bytes, str]:
-        """Return the data URL, and its own digest: the name that servers keep it by."""
+        """The data URL and its digest, under which servers cache it."""
         if self._encoding is None:
             self._encoding = asyncio.create_task(asyncio.to_thread(self._encode))
         return await self._encoding
@@ -79,19 +79,19 @@ class EncodedImage:
         return url, hashlib.sha256(url).hexdigest()
 
     def release(self) -> None:
-        """Note that one request is done with it."""
+        """Note that one request no longer needs it."""
         self.uses -= 1
         if self.uses <= 0:
             self._encoding = None
 
 
 def text_tokens(text: str) -> int:
-    """Estimate the tokens of a text, with those that a chat template puts around it."""
+    """Estimate the tokens of a text, including the chat template."""
     return math.ceil(len(text.encode()) / 4) + 12
 
 
 def image_tokens(width: int, height: int) -> int:
-    """Estimate the tokens of an image by OpenAI's rule of tiles; other models count otherwise.
+    """Estimate the tokens of an image by OpenAI's tiling rule; other models differ.
 
     >>> image_tokens(500, 375), image_tokens(1024, 1024)
     (255, 765)
@@ -104,7 +104,7 @@ def image_tokens(width: int, height: int) -> int:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would send."""
+    """Estimated size of a run."""
 
     requests: int
     images: int
@@ -112,11 +112,11 @@ class Estimate:
     read: int
     written: int
     unusable: int = 0
-    """Pairs that cannot be sent and would be NaN."""
+    """Pairs that cannot be sent and will be NaN."""
 
     def __add__(self, other: Estimate) -> Estimate:
         return Estimate(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def cost(self, prices: Prices | None) -> float | None:
-        """Return what it would cost, or None without prices."""
+        """Compute the cost; None without prices."""
         return None if prices is None else prices.cost(self.read, self.written)

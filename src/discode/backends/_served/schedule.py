@@ -1,8 +1,8 @@
-"""Which request is sent next, and to which server: one per image, then the image's other captions.
+"""Schedule requests to servers: one caption per image first, then its other captions.
 
-A server has then computed an image before it is asked about its other captions, and each image
-stays with one server, which is chosen by the image itself. A server that has nothing left takes
-over from the others, and so they do from one that is lost.
+So a server has computed an image before it receives the other captions. Each image is assigned to
+one server by its digest. A server with nothing left takes work from the others, and the others
+take over from one that is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from discode.backends._served.estimate import EncodedImage
 from discode.backends._served.server import ModelServer
 
 WORTH_SHARING = 16
-"""Captions of an image that are left for which a second server computes the image, too."""
+"""Remaining captions of an image for which it pays that a second server computes the image."""
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class _Group:
 
 
 class RequestQueue:
-    """Hands the requests of a batch to servers, each once; those of a lost server again.
+    """Hands each request of a batch to one server; those of a lost server are reassigned.
 
     A server has at most ``leading`` images with captions left: more may not fit into its cache.
     Belongs to one event loop.
@@ -59,7 +59,7 @@ class RequestQueue:
             self._assign(_Group(waiting))
 
     def _assign(self, group: _Group) -> None:
-        """Give an image to the server that its digest chooses, whichever others there are."""
+        """Assign an image by rendezvous hashing: other servers do not change the choice."""
         digest = group.waiting[0].image.digest
 
         def weight(server: ModelServer) -> bytes:
@@ -72,7 +72,7 @@ class RequestQueue:
         return any(other is not server for other in self._new)
 
     async def next(self, server: ModelServer) -> Request | None:
-        """Wait for the next request to a server; None where it gets no more."""
+        """Wait for the next request to a server; None if there are no more."""
         while self._left and server in self._new:
             if request := self._take(server):
                 return request
@@ -95,7 +95,7 @@ class RequestQueue:
         return request
 
     def _new_group(self, server: ModelServer) -> _Group | None:
-        """Return the server's next image, or some of what others have left."""
+        """Take the server's next image, or some of the work left to others."""
         if self._new[server]:
             return self._new[server].popleft()
         if longest := max(self._new.values(), key=len):
@@ -117,9 +117,9 @@ class RequestQueue:
         group.leading = False
 
     def lose(self, server: ModelServer, request: Request) -> bool:
-        """Give all that a server has left to the others, and a request that it did not answer.
+        """Reassign a lost server's remaining work and its unanswered request to the others.
 
-        Returns whether the server was not yet known to be lost.
+        Returns whether the loss is new.
         """
         known = server not in self._new
         left = [*self._new.pop(server, ()), *self._open.pop(server, ())]

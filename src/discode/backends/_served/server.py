@@ -1,4 +1,4 @@
-"""One of the servers of a model: what it supports, found out by asking, and what it is sent."""
+"""One server of a model: the features it supports, and requests to it."""
 
 from __future__ import annotations
 
@@ -34,43 +34,43 @@ LOG = logging.getLogger("discode")
 MAX_TOKENS = 10
 """Enough for "Score: 0.75"."""
 MAX_TOKEN_IDS = 128
-"""Token ids that vLLM accepts in ``logprob_token_ids``."""
+"""Maximum number of token ids in vLLM's ``logprob_token_ids``."""
 SAME_WEIGHTS = 0.3
-"""The most that log-probabilities of the same weights may differ by, as a root mean square.
+"""Maximum root-mean-square difference of log-probabilities from the same weights.
 
-Six times the rounding of bfloat16 in other batches; two models of one training recipe are closer
-in 1 % of their answers.
+Six times the rounding of bfloat16 across batches; two models from one training recipe differ by
+less in 1 % of their answers.
 """
 _NO_LOGPROBS = (
-    "it returns no log-probabilities; a judge needs them: take a model that does not reason, or a "
-    "server that has them (vLLM, SGLang, llama.cpp)"
+    "it returns no log-probabilities, which a judge needs; use a model without reasoning, or a "
+    "server that returns them (vLLM, SGLang, llama.cpp)"
 )
 _TRIAL = "Print the number 100 and nothing else."
 _SPACES = " \n▁ĠĊ"
-_MOST_MISSES = 8  # images that a server says it keeps and does not, before all are sent
+_MOST_MISSES = 8  # after so many cached images that a server did not have, all are sent
 
 
 @dataclass(frozen=True)
 class ServerFeatures:
-    """What a server turned out to support."""
+    """The features that a server supports."""
 
-    model: str  # its own name for the model, e.g. with a date
+    model: str  # the server's name for the model, e.g. with a date
     top: int  # log-probabilities per position
-    options: Mapping[str, Any]  # fields that every request carries
-    token_ids: bool  # whether it returns the log-probabilities of tokens named by their ids
+    options: Mapping[str, Any]  # fields of every request
+    token_ids: bool  # whether it returns the log-probabilities of requested token ids
     whole_numbers: bool  # whether a number of several digits is known to be one token
 
 
 @dataclass(eq=False)
 class ModelServer:
-    """A server, and what it turned out to support.
+    """A server and its features.
 
     Attributes:
-        client: Asks it.
+        client: The client that sends requests to it.
         model: The model's name in messages, with this server's host.
-        top: Log-probabilities to ask for per position.
-        keeps_images: Whether it keeps an image under the name that it is sent with.
-        rests_until: When it is tried again, where it was not there (of the monotonic clock).
+        top: Log-probabilities to request per position.
+        keeps_images: Whether it caches images by the names that they are sent with.
+        rests_until: When an unreachable server is tried again (monotonic clock).
     """
 
     client: ChatClient
@@ -88,21 +88,21 @@ class ModelServer:
     _misses: int = field(default=0, init=False)
 
     def find_features(self, final: tuple[str, ...] = ()) -> ServerFeatures:
-        """Return what it supports; asks it once, without an image.
+        """Find out what it supports, once, by a request without an image.
 
-        After the kinds of failure in ``final`` it is not asked again.
+        The kinds of failure in ``final`` are not retried.
         """
         if self.features is None:
             try:
                 self.features = self._find_features(final)
             except (StoppedError, UnreachableError):
-                raise  # a cap below the first trials is a cap like any other
+                raise  # a cap on requests may be reached by the first trials
             except DiscodeError as error:
-                raise InputError(f"{self.model} cannot be asked: {error}") from None
+                raise InputError(f"{self.model} cannot be a judge: {error}") from None
         return self.features
 
     def _find_features(self, final: tuple[str, ...]) -> ServerFeatures:
-        """Ask for everything, and leave out what the server refuses."""
+        """Request every feature, and drop those that the server refuses."""
         options: dict[str, Any] = {"max_tokens": MAX_TOKENS}
         if ids := self.answer_ids(UNIT):
             options["logprob_token_ids"] = ids
@@ -130,7 +130,7 @@ class ModelServer:
         if top < self.top:
             LOG.warning("%s returns %d log-probabilities per position", self.model, top)
         options.pop("logprob_token_ids", None)
-        # A server that does not know the field may ignore it, and return its own choice.
+        # A server that does not support the field may ignore it and return other tokens.
         returned = {text.strip(_SPACES) for text in answer.tokens[0].top}
         exact = bool(ids) and {*"0123456789."} <= returned
         whole = any("100" in token.text for token in answer.tokens)
@@ -139,9 +139,9 @@ class ModelServer:
         return ServerFeatures(named, top, options, exact, whole)
 
     def differs_from(self, other: ModelServer) -> str:
-        """Return how another server differs in what it supports or answers; "" where it is alike.
+        """Describe how another server's features or answers differ; "" if they do not.
 
-        Their answers to the trial may differ by rounding, as on other hardware or in other batches.
+        Answers to the trial may differ by rounding, on other hardware or in other batches.
         """
         ours, theirs = (asdict(server.find_features()) for server in (self, other))
         for name, value in ours.items():
@@ -150,27 +150,27 @@ class ModelServer:
         apart = difference(self.trial, other.trial)
         if apart <= SAME_WEIGHTS:
             return ""
-        return f"log-probabilities differ by {apart:.2g} (at most {SAME_WEIGHTS:g} by rounding)"
+        return f"log-probabilities differ by {apart:.2g} (rounding: at most {SAME_WEIGHTS:g})"
 
     async def continues(self) -> bool:
-        """Whether it goes on with an answer that we begin; found out once, without an image."""
+        """Whether it continues a partial answer; tested once, without an image."""
         if self._continues is None:
             self._continues = asyncio.create_task(self._find_continues())
         return await asyncio.shield(self._continues)
 
     async def _find_continues(self) -> bool:
-        """Whether it goes on with a begun answer as the model did when it wrote the same itself.
+        """Whether it continues a partial answer as the model continued the same text of its own.
 
-        A server that does not know how may ignore the beginning, or answer anew after it. So we
-        begin where the likely tokens are least like those at the first position: rounding changes
-        little there. An answer of one token is begun with words, so that there is more of it.
+        A server without support may ignore the beginning, or start a new answer after it. So we
+        continue from where the likely tokens differ most from those at the first position: there,
+        rounding matters little. If the answer is one token, it is begun with words to lengthen it.
         """
         features = self.find_features()
         messages = [{"role": "user", "content": FLEUR.render("a dog", (), UNIT)}]
         ask = partial(self.client.ask, messages, features.options, logprobs=features.top)
         try:
             tokens = (await ask()).tokens
-        except BackendError:  # which says nothing about begun answers
+        except BackendError:  # unrelated to partial answers
             self._continues = None
             raise
         try:
@@ -190,9 +190,9 @@ class ModelServer:
         return bool(more) and distance(tokens[place], more[0]) < distance(tokens[0], more[0]) / 2
 
     def answer_ids(self, scale: Scale) -> list[int]:
-        """Return the token ids of a scale's answers, where the server has /tokenize (vLLM).
+        """Find the token ids of a scale's answers, if the server has /tokenize (vLLM).
 
-        None where an answer is not one token: then the likeliest tokens tell more.
+        Empty if an answer is not one token: then the likeliest tokens are more informative.
         """
         if scale in self._token_ids or self.model.startswith("openai:"):
             return self._token_ids.get(scale, [])
@@ -203,7 +203,7 @@ class ModelServer:
         text = " ".join(words) + "\n" + "\n".join(words)
         body = {"model": self.client.name, "prompt": text, "add_special_tokens": False}
         reply = wait_for(self.client.fetch_json("tokenize", body | {"return_token_strs": True}))
-        if reply is None:  # it may be there later
+        if reply is None:  # the server may be unavailable for now
             return []
         ids: list[int] = []
         try:
@@ -220,16 +220,16 @@ class ModelServer:
         return self._token_ids[scale]
 
     def request_options(self, scale: Scale) -> dict[str, Any]:
-        """Return the fields that every request on a scale carries."""
+        """List the fields of every request on a scale."""
         features = self.find_features()
         ids = self.answer_ids(scale) if features.token_ids else []
         return {**features.options, **({"logprob_token_ids": ids} if ids else {})}
 
     def try_images(self) -> None:
-        """Find out once whether it keeps images; of all servers only vLLM does, which tokenizes.
+        """Find out once whether it caches images by name; only vLLM does, which has /tokenize.
 
-        One that ignores names would answer without the image. So it must refuse a name that it has
-        never seen, and read as much by a name that it has as with the image itself.
+        A server that ignores names would answer without the image. So it must refuse an unknown
+        name, and read as many tokens for a known name as for the image itself.
         """
         if self._tried_images or not self._tokenizes:
             return
@@ -252,7 +252,7 @@ class ModelServer:
             pass
 
     def image_tokens(self, image: ImageSource) -> int | None:
-        """Return the tokens that it reads for an image; None where it counts none at all."""
+        """Count the tokens that it reads for an image; None if it reports no usage."""
         options, top = self.find_features().options, self.find_features().top
         plain = self.client.ask([{"role": "user", "content": _TRIAL}], options, logprobs=top)
         url = data_url(image)[0].encode()
@@ -265,7 +265,7 @@ class ModelServer:
         self, text: str, image: EncodedImage, options: Mapping[str, Any], *, begun: str,
         final: tuple[str, ...],
     ) -> ChatAnswer:  # fmt: skip
-        """Ask about an image, which is sent unless the server keeps it."""
+        """Ask about an image, which is sent unless the server has cached it."""
         url, name = await image.url()
         if missed := self.keeps_images and self in image.kept_by:
             try:
@@ -275,12 +275,12 @@ class ModelServer:
                 return answer
             except (StoppedError, UnreachableError):
                 raise
-            except BackendError:  # it dropped the image, or cannot answer at all
+            except BackendError:  # it dropped the image, or cannot answer
                 image.kept_by.discard(self)
         name *= self.keeps_images
         answer = await self._send(text, options, url, name, begun=begun, final=final)
         image.kept_by.add(self)
-        if missed:  # several servers behind one address do not find each other's images
+        if missed:  # several servers behind one address do not share images
             self._misses += 1
             self.keeps_images = self._misses < _MOST_MISSES
         return answer
@@ -297,7 +297,7 @@ class ModelServer:
 
 
 def _fewer(complaint: str, top: int) -> int:
-    """Return how many log-probabilities a refusal allows, by the numbers near that word; or 0.
+    """Parse how many log-probabilities a refusal allows, from numbers near that word; or 0.
 
     >>> _fewer("top_logprobs must be at most 5, see http://host/12", 20)
     5
@@ -311,5 +311,5 @@ def _fewer(complaint: str, top: int) -> int:
 
 
 def model_name(answer: ChatAnswer) -> str:
-    """Return the server's own name for the model; llama.cpp returns the path of the file."""
+    """The server's name for the model; llama.cpp returns the path of a file."""
     return answer.model.rpartition("/")[2] if answer.model[:1] == "/" else answer.model

@@ -1,10 +1,10 @@
-"""How many requests may be in flight, how fast they may follow, and what they may cost in all.
+"""Limits on requests in flight, on their rate and on their total cost.
 
-The server's own limit is found by trying: the number of requests in flight starts low and grows
-while answers come. When the server refuses many (429, 503), what is still in flight is what it can
-take, and at least half of the limit. After that, only one request more is tried now and then. Where
-it refuses everything, all requests wait as long as it asks for. Requests that fail otherwise (500,
-no answer in time) do not change the limit.
+The server's own limit is found by trial: the number of requests in flight starts low and grows as
+answers arrive. When the server refuses many (429, 503), the limit falls to what is still in flight,
+or to half if that is more. After that, one more request is tried from time to time. If the server
+refuses everything, all requests wait as long as it asks. Other failures (500, timeouts) do not
+change the limit.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from discode.errors import StoppedError, count_of
 LOG = logging.getLogger("discode")
 
 INITIAL_LIMIT = 8
-"""Requests in flight at the beginning."""
+"""Requests in flight at the start."""
 TOLERATED = 0.3
-"""Share of refusals among recent requests up to which the limit stays."""
+"""Share of refusals among recent requests that leaves the limit unchanged."""
 _RECENT = 64  # requests over which that share is taken, weighted by age
 SMALL = 4
-"""A limit of ``concurrency`` divided by this is reported, once."""
+"""A limit of at most ``concurrency`` divided by this is logged, once."""
 _SOONEST, _LATEST = 1.0, 30.0  # seconds from one trial of a higher limit to the next
 COLLECTING: list[list[RequestThrottle]] = []
-"""Lists that every new throttle is added to."""
+"""Lists to which every new throttle is appended."""
 
 
 @dataclass
@@ -40,11 +40,11 @@ class RequestThrottle:
     """Lets requests of one event loop through; each ``acquire`` is followed by one ``release``.
 
     Attributes:
-        concurrency: The most requests in flight.
-        rate: The most requests per second.
-        max_requests: The most requests in all; retries count, since servers count them.
-        max_cost: The most that may be spent, in the unit of the prices.
-        highest_cost: The highest cost of one request, estimated until answers tell.
+        concurrency: Maximum requests in flight.
+        rate: Maximum requests per second.
+        max_requests: Maximum total of requests, including retries, since servers count them.
+        max_cost: Maximum total cost, in the unit of the prices.
+        highest_cost: Highest cost of one request, estimated until the first answer.
 
     >>> async def ask_twice(throttle: RequestThrottle) -> None:
     ...     await throttle.acquire()
@@ -66,14 +66,14 @@ class RequestThrottle:
     sent: int = field(default=0, init=False)
     spent: float = field(default=0.0, init=False)
     pairs: int = field(default=0, init=False)
-    """Pairs that were asked about."""
+    """Pairs with an answer or an error."""
     read: int = field(default=0, init=False)
     written: int = field(default=0, init=False)
     """Tokens, by the usage in answers."""
     retries: Counter[str] = field(default_factory=Counter, init=False)
-    """Reason, such as "429", to the requests that were tried again for it."""
+    """Number of retries by reason, such as "429"."""
     stopped: str = field(default="", init=False)
-    """Why no request is let through any more; empty while they are."""
+    """Why requests are no longer let through; empty while they are."""
 
     def __post_init__(self) -> None:
         self.limit = min(INITIAL_LIMIT, self.concurrency)
@@ -87,15 +87,15 @@ class RequestThrottle:
             made.append(self)
 
     def _begin(self) -> None:
-        """Belong to the event loop of this process; a fork has one of its own."""
+        """Bind to the event loop of this process; a fork has another."""
         self._process, self._in_flight = os.getpid(), 0
         self._turn, self._changed, self._over = asyncio.Lock(), asyncio.Event(), asyncio.Event()
 
     async def acquire(self) -> None:
-        """Wait until a request may be sent; raise :class:`StoppedError` if none may be any more."""
+        """Wait until a request may be sent; raise :class:`StoppedError` after a stop."""
         if self._process != os.getpid():
             self._begin()
-        async with self._turn:  # the first in the queue waits for a change, the others for it
+        async with self._turn:  # the first in the queue waits for a change, the others in line
             while (wait := self._seconds_to_wait()) != 0:
                 self._changed.clear()
                 await _wait_for(self._changed, wait)
@@ -107,11 +107,11 @@ class RequestThrottle:
             self._next = max(self._next, self.clock()) + 1 / self.rate
 
     def _seconds_to_wait(self) -> float | None:
-        """Return 0 if a request may be sent now, None if another one must end before."""
+        """0 if a request may be sent now, None if another one must end first."""
         if self.stopped and self.clock() >= self._reopens:
             self.stopped = ""
             self._over.clear()
-        # Each request in flight may cost the highest.
+        # Each request in flight may cost as much as the most expensive one.
         reserved = self.spent + (self._in_flight + 1) * self.highest_cost
         affordable = self.max_cost is None or reserved <= self.max_cost
         if self.max_requests is not None and self.sent >= self.max_requests:
@@ -126,7 +126,7 @@ class RequestThrottle:
         return 0 if self._in_flight < self.limit and affordable else None
 
     def release(self, outcome: str, *, cost: float = 0.0, wait: float = 0.0) -> None:
-        """Say how a request ended: "done", "refused" (try after ``wait`` seconds) or "failed"."""
+        """Record the end of a request: "done", "refused" (retry after ``wait`` s) or "failed"."""
         busy = self._in_flight >= self.limit
         self._in_flight -= 1
         self.spent += max(cost, 0.0)
@@ -147,7 +147,7 @@ class RequestThrottle:
         self._changed.set()
 
     def _shrink(self, now: float) -> None:
-        # A server that still serves the others has shown its limit; one that refuses
+        # A server that still serves other requests has shown its limit; one that refuses
         # everything may soon have capacity again.
         self._period = _LATEST if self._in_flight > self.limit // 2 else _SOONEST
         self._ceiling = max(1, min(self._ceiling, max(self._in_flight, self.limit // 2)))
@@ -162,7 +162,7 @@ class RequestThrottle:
         return f"{most}: the server refuses more"
 
     def usage(self) -> str:
-        """Return what was sent, what became of it, what it cost, and how fast it was.
+        """Summarise requests, retries, tokens, cost and speed.
 
         >>> throttle = RequestThrottle()
         >>> throttle.sent, throttle.read, throttle.written = 12, 9000, 40
@@ -193,11 +193,11 @@ class RequestThrottle:
         self.limit = min(self.limit + 1, self._ceiling)
 
     async def pause(self, seconds: float) -> None:
-        """Sleep before a request is tried again; wake at once when everything is stopped."""
+        """Sleep before a retry; a stop wakes it at once."""
         await _wait_for(self._over, seconds)
 
     def stop(self, reason: str, seconds: float = math.inf) -> None:
-        """Let no request through any more, or none for some time: a service outlives a wait."""
+        """Block requests for good, or for some time: a service survives a wait."""
         if not self.stopped:
             self.stopped, self._reopens = reason, self.clock() + seconds
             self._over.set()

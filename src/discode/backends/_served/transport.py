@@ -1,6 +1,6 @@
-"""HTTP in one event loop: a deadline for the whole exchange, no compression, the key never shown.
+"""HTTP in one event loop: a deadline for the whole exchange, no compression, the key hidden.
 
-The loop runs in a thread of its own, so that callers stay synchronous.
+The loop runs in a background thread, so that callers stay synchronous.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from discode.errors import BackendError
 T = TypeVar("T")
 
 HIDDEN = "***"
-"""Replaces the key where a server repeats it."""
-_SECRET = 4  # characters: "x", for servers that want any key, is not a secret
+"""Replaces the key if a server repeats it."""
+_SECRET = 4  # characters: "x", for servers that accept any key, is not a secret
 _MAX_BYTES = 16 << 20  # of an answer
-_CONNECT_SECONDS = 10.0  # a server that is there accepts a connection at once
+_CONNECT_SECONDS = 10.0  # a running server accepts a connection at once
 _LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy")
 
 
 def hide_key(text: str, key: str) -> str:
-    """Return a text with the key replaced, also in the forms that ``repr`` and JSON give it.
+    """Replace the key in a text, also as escaped by ``repr`` and JSON.
 
     >>> hide_key("quota used up for sk-secret", "sk-secret")
     'quota used up for ***'
@@ -43,7 +43,7 @@ def hide_key(text: str, key: str) -> str:
 
 
 def parse_without_key(data: bytes, key: str) -> Any:
-    """Return the JSON in ``data`` with the key hidden in every string, however it was escaped."""
+    """Parse JSON with the key hidden in every string, however it was escaped."""
     parsed = parse_json(data.decode(), "it")
     repeated = len(key) >= _SECRET and json.dumps(key)[1:-1] in json.dumps(parsed)
     return _hide_in(parsed, key) if repeated else parsed
@@ -61,7 +61,7 @@ _key_variables: set[str] = set()
 
 
 def _hide_keys(record: logging.LogRecord) -> bool:
-    """Hide keys in what httpx logs: a server may put one into its status message."""
+    """Hide keys in httpx's logs: a server may put one into its status message."""
     original = text = record.getMessage()
     for variable in tuple(_key_variables):
         text = hide_key(text, os.environ.get(variable, "").strip())
@@ -96,18 +96,18 @@ def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         return future.result()
     finally:
-        future.cancel()  # after Ctrl-C; a finished one is left as it is
+        future.cancel()  # after Ctrl-C; no effect on a finished one
 
 
 class Connections:
     """Connections to one server, one per httpx client.
 
-    The pool of one client looks through all its connections at each request: 5 times the CPU time
-    with 64 of them.
+    A single client with a pool searches all its connections at each request: 5 times the CPU time
+    with 64 connections.
 
     Attributes:
-        reached: Whether a server has ever answered.
-        announced: Whether users know that it does not; an answer makes this False again.
+        reached: Whether the server has ever answered.
+        announced: Whether a warning about waiting was logged since the last answer.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -119,8 +119,8 @@ class Connections:
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str]
     ) -> tuple[int, httpx.Headers, bytes]:
-        """Send a POST request; return status, headers and body, or raise what httpx raises."""
-        if self._process != os.getpid():  # connections of the process that forked are not ours
+        """Send a POST request and return status, headers and body; raises httpx's errors."""
+        if self._process != os.getpid():  # connections belong to the process that opened them
             self._process, self._idle = os.getpid(), []
         client = self._idle.pop() if self._idle else self._connect()
         try:
@@ -147,29 +147,29 @@ class Connections:
                 self.announced = False
             if response.headers.get("Content-Encoding", "").strip().lower() not in ("", "identity"):
                 if response.status_code == 200:
-                    raise BackendError("the answer is compressed, though we asked for plain")
+                    raise BackendError("the answer is compressed, which was not requested")
                 return response.status_code, response.headers, b""
             data = bytearray()
             async for part in response.aiter_raw():
                 data += part
                 if len(data) > _MAX_BYTES:
-                    raise BackendError(f"the answer is over {_MAX_BYTES >> 20} MiB")
+                    raise BackendError(f"the answer exceeds {_MAX_BYTES >> 20} MiB")
         return response.status_code, response.headers, bytes(data)
 
     def close(self) -> None:
-        """Close the connections; the loop does so when it comes to it.
+        """Schedule closing the connections in the loop.
 
-        Called when an object is collected, in any thread: so without a lock.
+        Called when an object is garbage-collected, in any thread, so it takes no lock.
         """
         for client in self._idle if self._process == os.getpid() else ():
             asyncio.run_coroutine_threadsafe(client.aclose(), _loops[self._process])
 
 
 def _refuse_early_answers() -> Callable[[str, object], Awaitable[None]]:
-    """Return a trace that refuses an answer that was here before its request was sent.
+    """Make a trace that rejects an answer that arrived before its request was sent.
 
-    Where a server sends two answers to a request, the second would be taken for the answer to the
-    next request. It needs no read, and a read takes a turn of the event loop.
+    If a server sends two answers to a request, the second would be taken as the answer to the next
+    request. It is already there, whereas reading a new one takes a turn of the event loop.
     """
     turned = asyncio.Event()
 
@@ -178,6 +178,6 @@ def _refuse_early_answers() -> Callable[[str, object], Awaitable[None]]:
             turned.clear()
             asyncio.get_running_loop().call_soon(turned.set)
         elif event == "http11.receive_response_headers.complete" and not turned.is_set():
-            raise httpx.RemoteProtocolError("it sent more than one answer to a request")
+            raise httpx.RemoteProtocolError("it sent several answers to one request")
 
     return trace

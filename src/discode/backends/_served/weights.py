@@ -1,4 +1,4 @@
-"""Whether answers of two servers can come from the same weights."""
+"""Compare answers of two servers, to detect different weights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from discode.readings._tokens import Token, candidates
 
 LEAST_LOGP = -20.0
-"""Below it log-probabilities are rounding, or a stand-in such as -9999."""
+"""Smaller log-probabilities are rounding errors or placeholders such as -9999."""
 
 
 def distance(one: Token, other: Token) -> float:
-    """Return by how much two lists of likely tokens differ, at least: total variation.
+    """Compute a lower bound on the total variation between two lists of likely tokens.
 
-    A token that is missing from a list is no likelier there than the least likely one in it.
+    A token that is missing from a list is at most as likely there as the least likely one in it.
 
     >>> flat = {str(n): math.log(0.05) for n in range(20)}
     >>> other = {str(n): math.log(0.051) for n in range(4, 24)}
@@ -33,9 +33,9 @@ def distance(one: Token, other: Token) -> float:
 
 
 def difference(one: Sequence[Token], other: Sequence[Token]) -> float:
-    """Return by how much log-probabilities of two answers differ, at least: root mean square.
+    """Compute a lower bound on the RMS difference of two answers' log-probabilities.
 
-    Positions count up to the first at which another token was written, and tokens as in
+    It covers positions up to the first at which the tokens differ, with missing tokens as in
     :func:`distance`, down to :data:`LEAST_LOGP`.
 
     >>> yes, no = Token("y", {"y": -0.1, "n": -2.3}), Token("n", {"y": -0.7, "n": -0.7})

@@ -1,18 +1,18 @@
-// Optional comfort: without scripts, the same buttons send the same forms.
+// Optional: without scripts, the same buttons send the same forms.
 const find = (selector) => document.querySelector(selector);
 const body = document.body;
 const answer = find("#answer");
 const area = find("#text");
 const viewer = find("#viewer");
 
-// An answer is sent once: a second click finds nothing to press. Nor does it find something on the
-// page after: nobody has seen that one yet. The server refuses what comes sooner as well.
+// An answer is sent once: a second click has no effect, neither here nor on the next page, which
+// has not been seen yet. The server also refuses answers that come too early.
 const UNSEEN_MS = 800;
 let unseen = true;
 const early = document.querySelectorAll("#answer .first, #undo button");
 for (const button of early) {
   button.disabled = true;
-  button.title = "Look at the page first: this can be pressed in a moment";
+  button.title = "Look at the page first; this will be active in a moment";
 }
 setTimeout(() => {
   unseen = false;
@@ -28,17 +28,17 @@ for (const form of document.querySelectorAll("form[method=post]")) {
     if (!wait) body.classList.add("busy");
   });
 }
-// A page that comes back by the browser's own way is ready again; the server says if it is too old.
+// A page restored by the browser is ready again; the server reports if it is outdated.
 addEventListener("pageshow", () => body.classList.remove("busy"));
 
-// Readers of the screen hear what changes after a page has loaded, not what it came with.
+// Screen readers announce changes after loading, not the initial content.
 for (const said of document.querySelectorAll("[data-say]")) {
   const words = said.textContent;
   said.textContent = "";
   setTimeout(() => { said.textContent = words; }, 150);
 }
 
-// Single keys can be turned off: they get in the way of speech input, and of tired hands.
+// Single keys can be turned off, since they interfere with speech input.
 const KEYS = "discode-keys";
 const stored = () => {
   try { return localStorage.getItem(KEYS); } catch { return null; }
@@ -63,13 +63,13 @@ addEventListener("keydown", (event) => {
     answer?.requestSubmit();
   }
   if (event.key === "Escape") closeSheets();
-  // A key that is held down answers once, and not the next image as well.
+  // A key that is held down answers only once.
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
   if (viewer?.open || writing(event.target) || body.classList.contains("no-keys")) return;
   const key = event.key.toLowerCase();
   if ((key === "1" || key === "2") && answer && !area) {
     const sheet = find("details.pass[open]");
-    // The button itself, so that it is not pressed while it cannot be seen.
+    // Click the button itself, which is disabled until it can be seen.
     if (!sheet && !answer.dataset.missing) answer.querySelector(`[data-key="${key}"]`).click();
   } else if (key === "u") {
     find("#undo button")?.click();
@@ -82,7 +82,7 @@ addEventListener("keydown", (event) => {
   }
 });
 
-// Sheets: one at a time, the first field in focus, closed by Cancel, Escape or a click beside.
+// Sheets: one at a time, first field focused, closed by Cancel, Escape or a click outside.
 const sheets = [...document.querySelectorAll("details.pass, details.criterion")];
 function closeSheets() {
   for (const sheet of sheets.filter((one) => one.open)) {
@@ -112,7 +112,7 @@ if (print) {
   print.addEventListener("click", () => window.print());
 }
 
-// Somebody who is still looking keeps the task; an abandoned page does not.
+// Activity keeps the task; an abandoned page loses it.
 const beat = find("#beat");
 if (beat) {
   let awake = false;

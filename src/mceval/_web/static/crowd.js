@@ -1,5 +1,5 @@
-// What a page on a crowd platform does before its parts work: it draws the sides, and learns from
-// its address whose assignment it is and where answers go.
+// Prepares a page on a crowd platform: draws the sides, and reads the assignment and the address
+// for answers from the URL.
 const given = new URLSearchParams(location.search);
 const assignment = given.get("assignmentId") ?? "";
 const preview = assignment === "ASSIGNMENT_ID_NOT_AVAILABLE";
@@ -26,7 +26,7 @@ if (buttons.length === 2 && Math.random() < 0.5) {
   [buttons[0].value, buttons[1].value] = [buttons[1].value, buttons[0].value];
 }
 
-// No server asks back: a caption that is sent as it was needs the tick that says so.
+// No server checks the answer, so an unchanged caption needs a tick.
 const { text, unchanged } = answer.elements;
 if (text && unchanged) {
   const given = text.value.trim();

@@ -1,12 +1,12 @@
-// A task's page: the image enlarged, both captions seen before an answer, the changes to a caption.
-// It asks no server for anything, so that a page of a crowd platform can carry it, too.
+// A task's page: zoom, both captions seen before an answer, the changes to a caption. It makes no
+// requests, so that pages of crowd platforms can embed it.
 const find = (selector) => document.querySelector(selector);
 const image = find("#image");
 const answer = find("#answer");
 const area = find("#text");
 const viewer = find("#viewer");
 
-// An answer is taken once the image is there and the head and the end of both captions were in view.
+// Answers are enabled once the image has loaded and both ends of both captions were in view.
 const unread = new Set(answer ? answer.querySelectorAll("[data-view]") : []);
 let broken = false;
 function whatIsMissing() {
@@ -21,7 +21,7 @@ function showWhatIsMissing() {
   find("#choice").classList.toggle("waiting", missing !== "");
   const say = find("#choice .missing");
   say.textContent = {
-    broken: "The image did not load, so no answer is taken. ",
+    broken: "The image did not load, so it cannot be answered. ",
     loading: "The image is still loading …",
     unread: `Read ${find("#name-2") ? "both captions" : "the caption"} to the end, then choose.`,
   }[missing] ?? "";
@@ -51,12 +51,12 @@ if (answer) {
       watch.unobserve(entry.target);
     }
     showWhatIsMissing();
-  }, { rootMargin: `0px 0px -${find("#choice").offsetHeight}px` }); // what the bar covers is not seen
+  }, { rootMargin: `0px 0px -${find("#choice").offsetHeight}px` }); // the part behind the bar is not visible
   for (const element of unread) watch.observe(element);
   showWhatIsMissing();
 }
 
-// The image, enlarged: a translation and a scale, moved by pointers, wheel and keys.
+// The enlarged image: translation and scale, controlled by pointers, wheel and keys.
 const view = { x: 0, y: 0, scale: 1 };
 const pointers = new Map();
 const large = viewer?.querySelector("img");
@@ -142,7 +142,7 @@ if (viewer) {
   }
 }
 
-// Revising: what was taken out and what was put in, word by word (longest common subsequence).
+// Revising: removed and added words (longest common subsequence).
 function compareWords(before, after) {
   const rows = before.length;
   const columns = after.length;
@@ -176,7 +176,7 @@ function compareWords(before, after) {
   return parts;
 }
 const diff = find("#diff");
-// Whether nothing was changed; then that is said instead.
+// Show the changes, or `none` if there are none; return whether there are none.
 function showChanges(before, after, none) {
   const words = (text) => text.split(/\s+/u).filter(Boolean);
   const parts = compareWords(words(before), words(after));
@@ -195,13 +195,13 @@ if (diff && !area) showChanges(diff.dataset.before, diff.dataset.after, "Nothing
 if (area && diff) {
   const before = diff.dataset.before;
   const restore = find("#restore");
-  // What is written outlives a lost session or a closed page: it comes back with the same task.
+  // The draft survives a lost session or a closed page, and is restored with the same task.
   const DRAFT = "discode-draft";
   const task = area.dataset.draft;
   try {
     const draft = JSON.parse(localStorage.getItem(DRAFT));
     if (task && draft?.task === task) area.value = draft.text;
-  } catch { /* this browser keeps nothing */ }
+  } catch { /* no local storage */ }
   const keep = () => {
     try {
       if (task) localStorage.setItem(DRAFT, JSON.stringify({ task, text: area.value }));

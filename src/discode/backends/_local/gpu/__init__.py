@@ -1,1 +1,1 @@
-"""What only a GPU needs: fused kernels, and products of 8-bit floats."""
+"""Code for GPUs: fused kernels, and products of 8-bit floats."""

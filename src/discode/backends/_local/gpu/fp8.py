@@ -1,8 +1,8 @@
-"""Matrix products of a language model in 8-bit floats (e4m3): torch's own, scaled by rows.
+"""Matrix products of a language model in 8-bit floats (e4m3), with torch, scaled by rows.
 
 ``x Wᵀ`` becomes ``s_x s_W (x / s_x)₈ (W / s_W)₈ᵀ``, where s scales the largest entry of each row to
-448, the largest number of the format. The products are added up in higher precision. The
-vision tower, the embeddings and the head stay as they are.
+448, the largest number of the format. The products are summed in higher precision. The vision
+tower, the embeddings and the head are not changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LARGEST = 448.0
 
 
 class Fp8Linear(torch.nn.Module):
-    """A linear layer (N, K) in 8-bit floats; layers that share an input round it once."""
+    """A linear layer (N, K) in 8-bit floats; layers with the same input round it once."""
 
     weight: torch.Tensor
     scale: torch.Tensor
@@ -34,7 +34,7 @@ class Fp8Linear(torch.nn.Module):
         self._last_input = last_input
 
     def forward(self, x: Any) -> Any:
-        """Return x Wᵀ + b for x (..., K)."""
+        """Compute x Wᵀ + b for x (..., K)."""
         if not self._last_input or self._last_input[0] is not x:
             self._last_input[:] = x, *quantize_rows(x.reshape(-1, self.in_features))
         _, rows, scale = self._last_input
@@ -49,7 +49,7 @@ class Fp8Linear(torch.nn.Module):
 
 
 def quantize_rows(x: Any) -> tuple[Any, Any]:
-    """Return x (M, K) in 8-bit floats, and the scales (M, 1) of its rows in float32.
+    """Convert x (M, K) to 8-bit floats, with the scales (M, 1) of its rows in float32.
 
     >>> rows, scale = quantize_rows(torch.tensor([[1.0, -2.0, 0.5]]))
     >>> (rows.float() * scale).tolist()
@@ -63,9 +63,9 @@ def quantize_rows(x: Any) -> tuple[Any, Any]:
 
 
 def use_fp8(model: Any, device: Any) -> int:
-    """Replace the linear layers of a model's language model; return how many there are.
+    """Replace the linear layers of a model's language model; returns their number.
 
-    Each goes to ``device`` in 8 bits: the whole model need never fit there in more.
+    Each is moved to ``device`` in 8 bits, so the model need not fit there in 16.
     """
     decoder, last_input, done = model.get_decoder(), list[Any](), 0
     for module in list(decoder.modules()):
@@ -77,7 +77,7 @@ def use_fp8(model: Any, device: Any) -> int:
 
 
 def check_fp8(device: str, dtype: str) -> None:
-    """Raise unless a device has these products."""
+    """Raise unless a device supports these products."""
     if not device.startswith("cuda") or torch.cuda.get_device_capability(device) < (8, 9):
         raise InputError(
             "quantize=fp8 needs an NVIDIA GPU of compute capability 8.9 or more (Ada, Hopper, "

@@ -1,11 +1,11 @@
 """Norms, activations, rotations and attention with fewer passes over GPU memory.
 
-In transformers, a fifth of the time that a large GPU takes for a prefix goes into norms,
-activations and rotations, of two to eight kernels each. Here each is one. Nothing is assumed about
-a model: what gives the same numbers on a probe is replaced, the rest is left alone.
+In transformers, a large GPU spends a fifth of its time for a prefix on norms, activations and
+rotations, with two to eight kernels each. Here each is one. Nothing is assumed about a model: a
+module is replaced only if the replacement gives the same numbers on a probe.
 
 Captions attend to the prefix of their image without a mask, and to themselves with a small one; the
-two results are joined by their softmax sums. So no caption computes what it must not see.
+two results are joined by their softmax sums. So no masked scores are computed between captions.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ ROTATION = "apply_rotary_pos_emb"
 """The name of the function that rotates queries and keys in the modules of transformers."""
 
 GATED = {"gate_proj", "up_proj", "down_proj", "act_fn"}
-"""What a gated feed-forward block of transformers consists of."""
+"""The parts of a gated feed-forward block of transformers."""
 
 LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
-"""What a layer of a language model consists of, where nothing is between its two blocks."""
+"""The parts of a language model's layer with nothing between its two blocks."""
 
 PLANNED_QUERIES = 4096
-"""From so many queries on, cuDNN's attention is used: it plans 50 ms for every new shape."""
+"""The fewest queries for cuDNN's attention, which plans for 50 ms for every new shape."""
 
 
 def fuse_norms(model: Any) -> int:
-    """Let root-mean-square norms run as one kernel each; return how many do.
+    """Run root-mean-square norms as one kernel each; returns their number.
 
     ``weight · x / sqrt(mean(x²) + eps)`` is computed in float32 and rounded once; transformers
-    rounds before the weight and again after it.
+    rounds before and after the weight.
     """
     torch = require("torch", "hf")
     done = 0
@@ -62,7 +62,7 @@ def fuse_norms(model: Any) -> int:
 
 
 def fuse_activations(model: Any) -> int:
-    """Let ``silu(gate) · up`` and CLIP's activation run as one kernel each; return how many do."""
+    """Run ``silu(gate) · up`` and CLIP's activation as one kernel each; returns their number."""
     torch, kernels = require("torch", "hf"), find_kernels()
     done = 0
     for module in model.modules() if kernels else ():
@@ -72,7 +72,7 @@ def fuse_activations(model: Any) -> int:
         elif {name for name, _ in module.named_children()} >= GATED:
             fused = partial(_gated_feed, kernels.gate_and_multiply, module)
             weight = module.gate_proj.weight
-            wide = weight.is_floating_point() and weight.itemsize > 1  # else it is quantised
+            wide = weight.is_floating_point() and weight.itemsize > 1  # not quantised
             probe = torch.linspace(-2, 3, 2 * module.gate_proj.in_features, device=weight.device)
             probe = probe.to(weight.dtype if wide else torch.bfloat16).reshape(1, 2, -1)
         else:
@@ -89,10 +89,10 @@ def _gated_feed(gate: Any, block: Any, x: Any) -> Any:
 
 
 def fuse_residuals(decoder: Any) -> int:
-    """Let layers add what bypasses their blocks within the blocks' last products.
+    """Add residuals within the last matrix product of a layer's blocks; returns their number.
 
-    Returns how many do. The state is then changed in place and rounded once a block; so this is for
-    language models: of vision towers, states between layers are wanted.
+    The state is then changed in place and rounded once per block. This is for language models:
+    vision towers need the states between layers.
     """
     torch = require("torch", "hf")
     done = 0
@@ -105,7 +105,7 @@ def fuse_residuals(decoder: Any) -> int:
         if any(type(end) is not torch.nn.Linear or end.bias is not None for end in ends):
             continue
         if any("forward" in vars(module) for module in (layer, *ends)):
-            continue  # it is moved between devices, or done already
+            continue  # moved between devices, or already replaced
         size = getattr(layer.self_attn, "head_dim", 0)
         probe = torch.linspace(-2, 3, 2 * len(ends[0].weight)).reshape(1, 2, -1).to(ends[0].weight)
         turn = torch.ones(1, 2, size).to(probe), torch.zeros(1, 2, size).to(probe)
@@ -125,7 +125,7 @@ def fuse_residuals(decoder: Any) -> int:
 
 
 def _add_to_blocks(layer: Any, waiting: list[Any], hidden_states: Any, **settings: Any) -> Any:
-    """Run a layer; what waits is added by the last product of a block, or else after it."""
+    """Run a layer; the waiting residual is added by a block's last product, or after the block."""
     waiting[:] = [hidden_states.contiguous()]
     states = layer.self_attn(layer.input_layernorm(waiting[0]), **settings)[0]
     waiting[:] = [waiting[0] + states if waiting else states]
@@ -143,11 +143,11 @@ def _add_product(linear: Any, waiting: list[Any], given: Any) -> Any:
 
 @cache
 def find_kernels() -> Any:
-    """Return the module of Triton kernels, or None where they cannot be built."""
+    """Import the module of Triton kernels; None if they cannot be built."""
     torch = require("torch", "hf")
     if not torch.cuda.is_available():
         return None
-    # Triton builds for the machine it finds (a C compiler, a driver) and fails in many ways.
+    # Triton compiles for this machine (a C compiler, a driver) and may fail in many ways.
     try:
         kernels = import_module("discode.backends._local.gpu.kernels")
         kernels.quick_gelu(torch.zeros(8, device="cuda"))
@@ -158,7 +158,7 @@ def find_kernels() -> Any:
 
 @cache
 def has_wide_products(dtype: Any) -> bool:
-    """Whether a GPU multiplies 16-bit floats into float32 here: torch does since 2.8."""
+    """Whether torch multiplies 16-bit floats into float32 on the GPU, as it does since 2.8."""
     torch = require("torch", "hf")
     x = torch.linspace(-2, 3, 256, device="cuda").to(dtype).reshape(16, 16)
     try:
@@ -186,11 +186,11 @@ def _rotated(x: Any, cos: Any, sin: Any) -> Any:
 
 
 RotaryModules = dict[ModuleType, Any]
-"""Modules of transformers, and the function that each one rotates with."""
+"""Modules of transformers, and the rotation function of each."""
 
 
 def find_rotary_modules(model: Any) -> RotaryModules:
-    """Return the Python modules of a model whose rotation equals :func:`rotate`."""
+    """Find the Python modules of a model whose rotation equals :func:`rotate`."""
     torch = require("torch", "hf")
     owners = {sys.modules[type(module).__module__] for module in model.modules()}
     q = torch.linspace(-2, 3, 48).reshape(1, 2, 3, 8)
@@ -202,7 +202,7 @@ def find_rotary_modules(model: Any) -> RotaryModules:
         try:
             rotated = theirs(*probe)
         except (TypeError, ValueError, RuntimeError):
-            continue  # it has none, or another kind
+            continue  # it has none, or a different kind
         if all(
             _nearly_equal(ours, other) for ours, other in zip(rotate(*probe), rotated, strict=True)
         ):
@@ -214,8 +214,8 @@ def find_rotary_modules(model: Any) -> RotaryModules:
 def use_fused_rotation(owners: RotaryModules) -> Iterator[None]:
     """Use :func:`rotate` in these modules within the context.
 
-    Other threads may do so at the same time: the functions are equal, and the last to leave puts
-    back that of transformers.
+    Threads may do so concurrently: the functions are equal, and the last one restores that of
+    transformers.
     """
     try:
         for owner in owners:
@@ -232,7 +232,7 @@ def grouped_attention(
     """Let G query heads attend to each key head, without copying the keys and values.
 
     ``query`` is (B, G·H, Q, D), ``key`` and ``value`` (B, H, K, D), the result (B, Q, G·H, D).
-    ``settings`` are what transformers passes to every attention; only the scaling is used.
+    transformers passes ``settings`` to every attention; only the scaling is used.
     """
     attend = require("torch", "hf").nn.functional.scaled_dot_product_attention
     batch, heads, width, size = query.shape
@@ -259,8 +259,8 @@ def split_attention(
 ) -> tuple[Any, None]:
     """Let captions attend to their prefix and to themselves; join the two by their softmax sums.
 
-    ``query`` is (B, G·H, Q, D); ``key`` and ``value`` (B, H, K, D) are those of the captions alone,
-    ``prefixes`` the cache of the prefixes; the result is (B, Q, G·H, D).
+    ``query`` is (B, G·H, Q, D); ``key`` and ``value`` (B, H, K, D) belong to the captions,
+    ``prefixes`` is the cache of the prefixes; the result is (B, Q, G·H, D).
     """
     layer = prefixes.layers[module.layer_idx]
     front = layer.keys, layer.values
@@ -292,9 +292,9 @@ def _attend_to_both(
 class TreeAttention:
     """The attention of a pass over prefixes of P tokens and the captions after them.
 
-    All tokens attend to what comes before them; then the captions' results, which must not see
-    other captions, are replaced. The last layer's states are wanted of the captions alone: there
-    the prefixes end with their keys and values, for which this stands in as a cache.
+    All tokens attend to previous ones; then the captions' results, which must not depend on other
+    captions, are replaced. In the last layer only the captions' states are needed: there the
+    prefixes end with their keys and values, which this object receives in place of a cache.
     """
 
     def __init__(self, prefix: int, grid: CaptionGrid) -> None:
@@ -304,7 +304,7 @@ class TreeAttention:
     def __call__(
         self, module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **settings: Any
     ) -> tuple[Any, None]:
-        """Return (B, L, G·H, D) for queries (B, G·H, L, D), keys and values (B, H, L, D)."""
+        """Compute (B, L, G·H, D) for queries (B, G·H, L, D), keys and values (B, H, L, D)."""
         scale, first = settings["scaling"], self._prefix
         if self._front is not None:
             return _attend_to_both(query, key, value, self._front, self._grid, scale), None
@@ -324,7 +324,7 @@ class TreeAttention:
 
     @contextmanager
     def leave_prefixes(self, last_layer: Any) -> Iterator[None]:
-        """Let only captions pass through a model's last layer within the context."""
+        """Run only captions through the rest of a model's last layer within the context."""
 
         def cut(layer: Any, args: Any, kwargs: Any) -> Any:
             places = {name: kwargs[name] for name in PLACES & kwargs.keys()}
@@ -345,20 +345,20 @@ class TreeAttention:
 
 
 class _LayerDone(Exception):
-    """Raised inside a model's last layer when all that is wanted of a prefix is there."""
+    """Raised inside a model's last layer once a prefix's keys and values are complete."""
 
 
 PLACES = {"position_ids", "position_embeddings"}
-"""What the layers of transformers are given for each token besides its state."""
+"""Inputs of transformers' layers per token besides its state."""
 
 
 def _some_tokens(value: Any, at: slice) -> Any:
-    """Return the part of some tokens of a tensor (B, L, ...), or of each in a tuple."""
+    """Select tokens in a tensor (B, L, ...), or in each tensor of a tuple."""
     return tuple(x[:, at] for x in value) if isinstance(value, tuple) else value[:, at]
 
 
 def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[Any, Any]:
-    """Attend (B, G·H, Q, D) to (B, H, K, D); return the log of the softmax sums (B, G·H, Q), too.
+    """Attend (B, G·H, Q, D) to (B, H, K, D); also returns the log softmax sums (B, G·H, Q).
 
     >>> import torch
     >>> out, sums = attend(*torch.zeros(3, 1, 1, 5, 8), None, 1.0)
@@ -396,7 +396,7 @@ def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[A
 
 @cache
 def _planned_attention() -> Any:
-    """Return cuDNN's attention, or None where it lacks it: half the time of the other on Hopper."""
+    """Find cuDNN's attention, which takes half the time on Hopper; None if it is not available."""
     torch = require("torch", "hf")
     attention = torch.ops.aten._scaled_dot_product_cudnn_attention
     q, k = (torch.ones(1, heads, 64, 64, device="cuda", dtype=torch.bfloat16) for heads in (4, 2))
@@ -409,14 +409,14 @@ def _planned_attention() -> Any:
 
 
 _used = local()
-"""``attention`` is what the models use that run in this thread."""
+"""``attention`` is the one used by models that run in this thread."""
 
 
 @contextmanager
 def use_attention(config: Any, function: Any) -> Iterator[None]:
     """Use an attention within the context, for the model of this configuration, in this thread.
 
-    transformers knows attentions by names that all models and threads share.
+    transformers registers attentions by names that all models and threads share.
     """
     transformers = require_transformers()
     transformers.AttentionInterface.register(

@@ -1,9 +1,9 @@
-"""Triton kernels for what torch runs as several: each reads its inputs once and rounds once.
+"""Triton kernels that replace several of torch's: each reads its inputs once and rounds once.
 
-Used by :mod:`discode.backends._local.gpu.fused`, on machines with a GPU and Triton only.
+Used by :mod:`discode.backends._local.gpu.fused` on machines with a GPU and Triton.
 """
 
-# Triton reads annotations, and takes its own only.
+# Triton reads annotations, and accepts only its own types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 # mypy: disable-error-code="import-not-found, import-untyped, assignment"
 
@@ -17,7 +17,7 @@ import torch
 try:
     import triton
     import triton.language as tl
-except ImportError:  # the module can be imported all the same, but its kernels cannot be run
+except ImportError:  # the module can still be imported, but its kernels cannot run
     triton = SimpleNamespace(jit=lambda kernel: kernel)
 
 BLOCK = 4096
@@ -33,7 +33,7 @@ def _gate(gate, up, out, count, BLOCK: tl.constexpr):
 
 
 def gate_and_multiply(gate: Any, up: Any) -> Any:
-    """Return ``silu(gate) · up``; both are contiguous."""
+    """Compute ``silu(gate) · up``; both are contiguous."""
     out = torch.empty_like(up)
     with torch.cuda.device_of(out):
         _gate[triton.cdiv(up.numel(), BLOCK),](gate, up, out, up.numel(), BLOCK, num_warps=8)
@@ -48,7 +48,7 @@ def _quick_gelu(given, out, count, BLOCK: tl.constexpr):
 
 
 def quick_gelu(given: Any) -> Any:
-    """Return ``x · sigmoid(1.702 x)`` for contiguous x."""
+    """Compute ``x · sigmoid(1.702 x)`` for contiguous x."""
     out = torch.empty_like(given)
     with torch.cuda.device_of(out):
         _quick_gelu[triton.cdiv(out.numel(), BLOCK),](given, out, out.numel(), BLOCK, num_warps=8)
@@ -144,11 +144,11 @@ def _attend(
 def attend_within(
     query: Any, key: Any, value: Any, grid: Any, before: Any, before_sum: Any, scale: float
 ) -> Any:
-    """Let captions attend to themselves, and join that with what they see before them.
+    """Let captions attend to themselves, and join the result with their attention to the prefix.
 
     ``query`` and ``before`` are (B, G·H, Q, D), ``key`` and ``value`` (B, H, K, D), ``before_sum``
-    (B, G·H, Q) are the logarithms of the softmax sums of ``before``, and ``grid`` says where the
-    tokens of each caption are. Returns (B, Q, G·H, D), zero for tokens of no caption.
+    (B, G·H, Q) are the log softmax sums of ``before``, and ``grid`` locates the tokens of each
+    caption. Returns (B, Q, G·H, D), zero for padding tokens.
     """
     batch, heads, length, size = query.shape
     captions, asking = grid.queries.shape
@@ -175,7 +175,7 @@ def _quantize_rows(given, out, scale, size, stride, largest, SIZE: tl.constexpr)
 
 
 def scale_to_fp8(given: Any, largest: float) -> tuple[Any, Any]:
-    """Return x (M, K) in 8-bit floats whose rows reach ``largest``, and their scales (M, 1)."""
+    """Convert x (M, K) to 8-bit floats whose rows reach ``largest``; also returns scales (M, 1)."""
     rows, size = given.shape
     out = torch.empty(rows, size, device=given.device, dtype=torch.float8_e4m3fn)
     scale = torch.empty(rows, 1, device=given.device)
