@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from discode._pairs import (
+    NO_REFERENCES,
     Pair,
     PairInput,
     as_pairs,
@@ -58,6 +59,9 @@ class Judge:
 
     A caption is judged ``by`` its sentences, whose mean score it gets, always ("sentence"), never
     ("caption"), or where the model would not read all of it ("auto").
+
+    ``references`` are shown to the model where a pair has them ("as given"), "never", or "always":
+    a pair without references then fails.
     """
 
     backend: Backend
@@ -67,8 +71,8 @@ class Judge:
     store: ReadingStore | None = None
     batch_size: int = 64
     by: str = "auto"
-
-    needs = frozenset({"image"})
+    references: str = "as given"
+    needs: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.backend.check(self.prompt, self.scale)
@@ -83,6 +87,13 @@ class Judge:
             raise InputError(f"batch_size={self.batch_size} is not allowed; give 1 or more")
         if self.by not in WAYS:
             raise not_a_way(self.by)
+        if self.references not in ("as given", "never", "always"):
+            raise InputError(
+                f"references={shortened(self.references)} is not allowed; give as given, never or "
+                "always"
+            )
+        needs = {"image", "references"} if self.references == "always" else {"image"}
+        object.__setattr__(self, "needs", frozenset(needs))
 
     @cached_property
     def signature(self) -> Signature:
@@ -208,10 +219,24 @@ class Judge:
         ([0.8], 'discode')
         """
         judges = {name: self.with_method(each) for name, each in decoders.items()}
+        pairs = self._with_references(pairs)
         hidden = any("hidden" in each.requires for each in decoders.values())
         readings = self._read(pairs, progress, hidden)
         references = None if readings.origin is None else readings.origin.references
         return {name: judge._decode(pairs, readings, references) for name, judge in judges.items()}
+
+    def _with_references(self, pairs: Sequence[Pair]) -> Sequence[Pair]:
+        if self.references == "as given":
+            return pairs
+        if self.references == "never":
+            return [replace(pair, references=()) if pair.references else pair for pair in pairs]
+        if not self.backend.takes_references:  # its scores would be those of another metric
+            why = f"{self.backend.identity.model} takes no references"
+            return [replace(pair, references=(), problem=pair.problem or why) for pair in pairs]
+        return [
+            pair if pair.references else replace(pair, problem=pair.problem or NO_REFERENCES)
+            for pair in pairs
+        ]
 
     def decode(
         self, pairs: Sequence[PairInput], readings: Readings, decoder: str | Decoder | None = None
@@ -221,20 +246,16 @@ class Judge:
         Captions that carried control tokens are flagged "defused".
         """
         judge = self if decoder is None else self.with_method(decoder)
-        pairs = as_pairs(pairs)
+        pairs = self._with_references(as_pairs(pairs))
         references = references_among(pairs, taken=self.backend.takes_references)
         return judge._decode(pairs, readings, references)
 
     def _decode(self, pairs: Sequence[Pair], readings: Readings, references: str | None) -> Scores:
+        signature = self.signature.with_fields(references=references)
         taken = self.backend.takes_references
         defused = [needs_neutralising(p.caption, *(p.references if taken else ())) for p in pairs]
-        return Scores.build(
-            self.decoder,
-            readings,
-            self.signature.with_fields(references=references),
-            {"defused": np.array(defused, bool)},
-            pairs,
-        )
+        flags = {"defused": np.array(defused, bool)}
+        return Scores.build(self.decoder, readings, signature, flags, pairs)
 
     def read(
         self,
@@ -251,7 +272,7 @@ class Judge:
         """
         if hidden is None:
             hidden = "hidden" in self.decoder.requires
-        return self._read(as_pairs(pairs), progress, hidden)
+        return self._read(self._with_references(as_pairs(pairs)), progress, hidden)
 
     def _read(self, pairs: Sequence[Pair], progress: Progress | None, hidden: bool) -> Readings:
         taken = self.backend.takes_references

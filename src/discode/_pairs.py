@@ -58,6 +58,7 @@ class Pair:
             object.__setattr__(self, "image", as_image(self.image))
 
 
+NO_REFERENCES = "the pair has no references, which this metric compares with"
 PairInput = Pair | tuple[Any, ...] | Mapping[str, Any]
 """A pair, (image, caption) or (image, caption, references), or a dictionary with these names."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discode._judge import Judge
 from discode._paper.base import Study, StudySetup, run_each, run_methods
 from discode.bench._figures import (
     BEFORE,
@@ -42,12 +43,11 @@ from discode.bench._figures import (
 from discode.bench._layout import CellTable, TableValue
 from discode.bench._results import StudyResult
 from discode.benchmarks import Benchmark, Ratings
-from discode.decoders import get_decoder, without_prior
+from discode.decoders import get_decoder
 from discode.decoders._base import Floats
 from discode.errors import ImageError, InputError, lookup
 from discode.images import ImageSource, open_image
 from discode.metrics import METRICS, MetricFactory
-from discode.metrics._judge_metric import JudgeMetric
 from discode.metrics._registry import asks_judge
 from discode.options import TEXT, Numbers, Option
 
@@ -265,17 +265,16 @@ def _distributions(
     distributions: dict[str, Floats] = {}
     for name in names:
         metric = factory.make(name)
-        if not isinstance(metric, JudgeMetric):
+        if not isinstance(metric, Judge):
             continue
-        judge = metric.judge
-        plain = replace(metric, judge=replace(judge, decoder=without_prior(judge.decoder)))
-        for judged in (plain, metric):
-            scores = judged.score_pairs(pairs)  # both decode one reading
-            answers = scores.answers
-            smooth = judged is plain or judge.decoder.name == "smoothing"
-            label = "token probabilities" if smooth else name
-            if scores.distribution is not None:
-                distributions.setdefault(label, scores.distribution)
+        scores = metric.decode_all(pairs, {name: metric.decoder})[name]
+        answers = scores.answers
+        shown = {"token probabilities": scores.plain}
+        if metric.decoder.name != "smoothing":
+            shown[name] = scores.distribution
+        for label, distribution in shown.items():
+            if distribution is not None:
+                distributions.setdefault(label, distribution)
     return answers, distributions
 
 

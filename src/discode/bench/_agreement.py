@@ -18,7 +18,6 @@ from discode.stats import (
     Interval,
     KendallPlan,
     UndefinedWarning,
-    bootstrap,
     bootstrap_all,
     credit,
     pearson,
@@ -136,11 +135,9 @@ def _of_ratings(
     x, y = value[judgments.pair], judgments.value
     keep = np.isfinite(x) & np.isfinite(y)
     x, y, clusters = x[keep], y[keep], image[judgments.pair][keep]
-    resampling, plan = protocol.bootstrap, KendallPlan(x, y, m=protocol.tau_m)
-    intervals = {
-        name: bootstrap(tau, clusters, **resampling)
-        for name, tau in (("tau_b", plan), ("tau_c", plan.as_variant("c")))
-    }
+    plan = KendallPlan(x, y, m=protocol.tau_m)
+    taus = _Both(plan, plan.as_variant("c"))
+    tau_b, tau_c = bootstrap_all(taus, clusters, **protocol.bootstrap)
     scored = value[np.unique(judgments.pair)]
     # The cost of calibrating grows with the number of distinct ratings; people give few.
     few = len(np.unique(y)) <= _LEVELS
@@ -153,7 +150,22 @@ def _of_ratings(
         "acc_tied": acc_tied,
         "failed": (~keep).sum() / max(1, len(keep)),
     }
-    return intervals | _points(points, protocol)
+    return {"tau_b": tau_b, "tau_c": tau_c, **_points(points, protocol)}
+
+
+@dataclass(frozen=True)
+class _Both:
+    """Two variants of τ on the same resamples."""
+
+    first: KendallPlan
+    second: KendallPlan
+
+    def __call__(self, weights: _Ints) -> list[float]:
+        return [self.first(weights), self.second(weights)]
+
+    def clustered(self, codes: _Ints) -> Callable[[_Ints], NDArray[np.float64]]:
+        first, second = self.first.clustered(codes), self.second.clustered(codes)
+        return lambda drawn: np.stack([first(drawn), second(drawn)], axis=-1)
 
 
 def _of_preferences(

@@ -10,12 +10,11 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 from numpy.typing import NDArray
 
-from discode._pairs import Pair
+from discode._pairs import NO_REFERENCES, Pair
 from discode._scores import Floats, Metric, Progress, Scores
 from discode._signature import Signature
 from discode.errors import InputError
 
-NO_REFERENCES = "the pair has no references, which this metric compares with"
 NO_IMAGE = "the image is missing"
 
 
