@@ -128,7 +128,7 @@ def test_a_judge_is_the_same_whichever_is_made_first() -> None:
 
 def test_what_a_model_cannot_give_is_not_asked_of_it() -> None:
     factory = MetricFactory(model=FakeModel())
-    with pytest.raises(InputError, match="needs hidden of the model"):
+    with pytest.raises(InputError, match="needs hidden"):
         factory.make("paper-adam")
     assert np.isfinite(factory.make("raw").score_pairs(PAIRS).value).all()
 

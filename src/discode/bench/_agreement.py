@@ -31,7 +31,7 @@ TAU_C_NOTES = {
     "people": "τ_c: m is the number of people's distinct scores, for every metric",
     "scipy": "τ_c: m is scipy's, the distinct scores of metric or people, whichever are fewer",
 }
-"""What a table with τ_c says of m, by ``AgreementProtocol.tau_m``."""
+"""The note on m below a table with τ_c, by ``AgreementProtocol.tau_m``."""
 TIE_GAP = 10.0
 """Metrics whose tie rates are further apart, in percentage points, are named with them."""
 _LEVELS = 64
@@ -89,7 +89,7 @@ def measure_agreement(
 def main_measure(benchmark: str, judgments: Ratings | Preferences) -> str:
     """Return the measure that metrics are compared by: the benchmark's τ, or accuracy.
 
-    A benchmark drawn anew in another style ("flickr8k-cf@sketch") keeps its own.
+    A benchmark redrawn in another style ("flickr8k-cf@sketch") keeps its own.
     """
     if not isinstance(judgments, Ratings):
         return "mean"
@@ -120,7 +120,7 @@ def agreement_statistic(
 ) -> Callable[[_Ints], float]:
     """Return a measure as a function of how often each of the kept judgments counts.
 
-    m in τ_c is people's, whatever the protocol: metrics are compared with it.
+    m in τ_c is always people's: metrics are compared with it.
     """
     if isinstance(judgments, Ratings):
         x, y = value[judgments.pair][keep], judgments.value[keep]

@@ -96,7 +96,7 @@ class MetricFactory:
         return judge
 
     def share(self, opener: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Return what ``opener`` returns for these arguments, or raise its error, calling it once.
+        """Return the result of ``opener``, or raise its error, calling it once per arguments.
 
         Metrics with the same arguments share it.
         """
@@ -243,7 +243,7 @@ _ROWS = [
         _BOTH,
         _make_polos,
         (
-            _weights("reprod.ckpt", "its published weights, those of its CLIP and RoBERTa, too"),
+            _weights("reprod.ckpt", "its published weights, with those of its CLIP and RoBERTa"),
             Option("model", DEFAULT_CLIP, "CLIP that they belong to", (TEXT,)),
             Option("text_model", DEFAULT_POLOS_TEXT, "RoBERTa that they belong to", (TEXT,)),
         ),
