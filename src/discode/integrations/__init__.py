@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["CocoScorer", "DiscodeEvaluation", "DiscodeScore"]
 
 _MODULES = {  # where a class is, and the package that its module imports
-    "DiscodeEvaluation": ("evaluate_module", "evaluate"),
-    "DiscodeScore": ("torch_metric", "torchmetrics"),
+    "DiscodeEvaluation": ("_evaluate_module", "evaluate"),
+    "DiscodeScore": ("_torch_metric", "torchmetrics"),
 }
 
 
