@@ -493,8 +493,8 @@ def test_scores_that_all_failed_say_why_once(caplog: pytest.LogCaptureFixture, i
     said = [record.getMessage() for record in caplog.records]
     assert {record.name for record in caplog.records} == {"discode"}
     assert said == [
-        "discode: nothing could be judged: rejected",
-        "discode: nothing could be judged: pair 0: the image has pixels that are NaN or infinite",
+        "discode: no pair could be judged: rejected",
+        "discode: no pair could be judged: pair 0: the image has pixels that are NaN or infinite",
     ]
 
 

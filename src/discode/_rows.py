@@ -11,15 +11,13 @@ from typing import Any, TypedDict
 
 from discode._columns import PairColumns, is_missing
 from discode._pairs import Pair, PairParser, pair_from
-from discode._scores import SENTENCE_COLUMNS, Metric, Scores
+from discode._scores import COLUMNS, Metric, Scores
 from discode.errors import InputError, lookup, require
 
 MAP_COLUMNS = ("score", "raw", "error", "signature")
-"""What ``Dataset.map`` gets."""
-FRAME_COLUMNS = (
-    *MAP_COLUMNS, "smoothing", "distribution", "bound", "other_score", *SENTENCE_COLUMNS, "flags",
-)  # fmt: skip
-"""What a frame gets, as far as the metric has it."""
+"""The columns that ``Dataset.map`` adds."""
+FRAME_COLUMNS = [name for name, each in COLUMNS.items() if each.scored or name == "signature"]
+"""The columns that a frame gets, as far as the metric has them."""
 
 
 def score_columns(
@@ -31,7 +29,7 @@ def score_columns(
     *,
     numbered: bool = False,
 ) -> Scores:
-    """Score N rows, given as columns; a row that is no pair is NaN, with the reason.
+    """Score N rows, given as columns; a row without a valid pair is NaN, with the reason.
 
     Args:
         metric: A judge, or another metric.
@@ -85,7 +83,7 @@ def _pair_of(
 
 
 class RowOptions(TypedDict, total=False):
-    """Where a table has what; the attributes of :class:`RowScorer` say more."""
+    """The columns of a table; see the attributes of :class:`RowScorer`."""
 
     image: str
     caption: str
@@ -127,16 +125,9 @@ class RowScorer:
         scores = self._score(
             {name: [rows[name]] if single else rows[name] for name in self._names()}
         )
-        # No column may be empty in one batch and full of text in the next: Arrow has one type each.
-        columns = (
-            scores.value.tolist(),
-            [math.nan] * len(scores) if scores.raw is None else scores.raw.tolist(),
-            [scores.errors.get(row, "") for row in range(len(scores))],
-            [str(scores.signature)] * len(scores),
-        )
         return {
             self.prefix + name: column[0] if single else column
-            for name, column in zip(MAP_COLUMNS, columns, strict=True)
+            for name, column in ((name, _filled(scores, name)) for name in MAP_COLUMNS)
         }
 
     def frame(self, frame: Any) -> Any:
@@ -145,8 +136,9 @@ class RowScorer:
             raise InputError(f"frame is a pandas.DataFrame, not {type(frame).__name__}")
         self._check(frame, FRAME_COLUMNS)
         scores = self._score({name: frame[name].tolist() for name in self._names()})
-        columns = scores.to_pandas().drop(columns=["image", "caption"], errors="ignore")
-        return frame.assign(**{self.prefix + name: columns[name].array for name in columns})
+        columns = scores.to_pandas()
+        new = [name for name in columns if name in FRAME_COLUMNS]
+        return frame.assign(**{self.prefix + name: columns[name].array for name in new})
 
     def _names(self) -> list[str]:
         return [name for name in (self.image, self.caption, self.references) if name is not None]
@@ -159,15 +151,24 @@ class RowScorer:
         )  # fmt: skip
 
     def _check(self, table: Any, new: Any) -> None:
-        """Raise where a table lacks a column, or has one that would be written over."""
+        """Raise where a column is missing, or where a new one would overwrite an existing one."""
         have = list(table)
         for name in self._names():
             lookup({str(known): known for known in have}, name, "column")
             if have.count(name) > 1:
-                raise InputError(f"there are {have.count(name)} columns {name!r}; give each a name")
+                raise InputError(f"{have.count(name)} columns are called {name!r}; rename them")
         for name in new:
             if self.prefix + name in have:
                 raise InputError(
-                    f"there is a column {self.prefix + name!r} already; drop it, or give another "
+                    f"column {self.prefix + name!r} already exists; drop it, or give another "
                     "prefix, such as prefix='discode_'"
                 )
+
+
+def _filled(scores: Scores, name: str) -> list[Any]:
+    """Return a column without None: Arrow has one type for all batches, some of which hold none."""
+    column = COLUMNS[name]
+    empty = math.nan if column.kind == "number" else ""
+    return [
+        empty if value is None else value for value in column.take(scores) or [empty] * len(scores)
+    ]

@@ -71,7 +71,8 @@ def test_by_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     many = [*PAIRS[:1], *(Pair("x", "y", (), f"n{i}") for i in range(5))]
     assert ScoreFile(path).score_pairs(many).counts() == {"failed": 5}
     assert caplog.messages == [
-        "s.tsv has no score for 5 of 6 pairs (id 'n0', id 'n1', id 'n2'...); 1 of its rows match no pair"
+        "s.tsv has no score for 5 of 6 pairs (id 'n0', id 'n1', id 'n2'...); "
+        "1 of its rows match no pair"
     ]
 
 
