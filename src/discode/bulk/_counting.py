@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from discode._columns import columns_without_header
 from discode._files import ParquetTable
 from discode.bulk._chunks import Share
 from discode.bulk._inputs import Inputs
@@ -55,7 +56,7 @@ def _count(form: str, files: Sequence[Path]) -> RowCount | None:
             more_rows, more_seen, used = look(file, left)
             rows, seen, left = rows + more_rows, seen + more_seen, left - used
     if seen >= size > 0:
-        return RowCount(rows, exact=form not in ("csv", "tsv"))  # whose rows may have line breaks
+        return RowCount(rows, exact=form != "csv")  # whose rows may have line breaks
     return RowCount(round(rows * size / seen), exact=False) if seen else None
 
 
@@ -68,9 +69,11 @@ def _look_at_metadata(file: Path, most: int) -> tuple[int, int, int]:
 def _look_at_lines(file: Path, most: int) -> tuple[int, int, int]:
     with file.open("rb") as handle:
         data = handle.read(most)
-        unended = not data.endswith(b"\n") and not handle.read(1)
-    header = file.suffix.lower() in (".csv", ".tsv")
-    return data.count(b"\n") + unended - header, len(data), len(data)
+        unended = data[-1:] not in (b"", b"\n") and not handle.read(1)
+    mark = {".csv": ",", ".tsv": "\t"}.get(file.suffix.lower())
+    cells = data.partition(b"\n")[0].decode(errors="replace").rstrip("\r").split(mark)
+    header = mark is not None and columns_without_header(cells) is None
+    return max(0, data.count(b"\n") + unended - header), len(data), len(data)
 
 
 def _look_at_headers(file: Path, most: int) -> tuple[int, int, int]:
