@@ -231,7 +231,7 @@ class Judge:
             return [replace(pair, references=()) if pair.references else pair for pair in pairs]
         if not self.backend.takes_references:  # its scores would be those of another metric
             why = f"{self.backend.identity.model} takes no references"
-            return [replace(pair, references=(), problem=pair.problem or why) for pair in pairs]
+            return [replace(pair, problem=pair.problem or why) for pair in pairs]
         return [
             pair if pair.references else replace(pair, problem=pair.problem or NO_REFERENCES)
             for pair in pairs
@@ -304,7 +304,7 @@ class Judge:
     ) -> Readings:
         taken = self.backend.takes_references
         references = references_among(pairs, taken=taken)
-        if references == "ignored":
+        if references == "ignored" and self.references != "always":
             note_ignored_references(self.backend.identity.model)
         blocks: list[_OwnedBlock] = []
         for numbers in batches_by_image(pairs, self.batch_size):
