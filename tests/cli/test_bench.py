@@ -57,7 +57,7 @@ def test_run_table_plot_compare(folder: Path) -> None:
     assert done.returncode == 1, done.stderr  # two pairs have no score
     assert "two: " in done.stderr
     assert "2 pairs failed" in done.stderr
-    assert "b.csv lacks 2 of 48 pairs" in done.stderr
+    assert "b.csv has no score for 2 of 48 pairs" in done.stderr
     assert "scorefile|" in done.stderr
     kept = RunLog.load(log)
     assert list(kept.results) == ["discode", "smoothing", "one", "two"]

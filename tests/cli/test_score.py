@@ -110,7 +110,7 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
         (("-i", table, *out, "--workers", "2"), "--engine ray"),
         (("-i", table, *out, "--json"), "--json"),
         (("-i", table, *out, "-m", "raw", "-m", "discode", "--min-score", 1), "one --method"),
-        (("-i", table, "-o", tmp_path), "also read from"),
+        (("-i", table, "-o", tmp_path), "--output"),
         (("-i", table, *out, "--engine", "ray", "--store", tmp_path / "s.db"), "--store"),
         (("-i", table, *out, "--engine", "ray", "--shard", "0/2"), "--shard"),
         (("-i", tmp_path / "bad", "-o", tmp_path / "x.txt"), "written to .jsonl"),

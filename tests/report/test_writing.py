@@ -26,7 +26,6 @@ from discode.bench._systems import compare_systems, join_systems
 from discode.benchmarks import load_benchmark
 from discode.errors import ImageError, InputError
 from discode.explain import find_spans
-from discode.metrics._judge_metric import JudgeMetric
 from tests.helpers.command_line import refused, run
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, coarse_run, preferred, rated
@@ -195,7 +194,7 @@ def test_bars_are_what_the_decoder_makes_of_the_readings(folder: Path) -> None:
 def test_bars_of_a_judge_that_sees_references(folder: Path, tmp_path: Path) -> None:
     bench, store = load_benchmark("custom", folder), tmp_path / "r.db"
     judge = load(FakeModel(), method="discode:sigma2=0.05", store=store)
-    factory = FakeFactory(x=JudgeMetric(judge, references=True))
+    factory = FakeFactory(x=replace(judge, references="always"))
     name = "ref-discode:sigma2=0.05"
     log, _ = run_metrics(bench, {name: "x"}, factory, QUICK)
     bars = find_bars(bench.pairs, log.results, [store])[name]

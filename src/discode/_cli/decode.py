@@ -16,7 +16,7 @@ from discode._files import parse_json, reading
 from discode._judge import decode as decode_readings
 from discode._scales import Scale, get_scale
 from discode.bulk import Totals
-from discode.bulk._columns import ScoredRows
+from discode.bulk._judging import at_rows
 from discode.bulk._tables import LINES_TO_TRUST
 from discode.decoders import SIDE_BY_SIDE, get_decoder
 from discode.errors import InputError
@@ -88,7 +88,7 @@ def decode(
                 name: decode_readings(readings, decoder, missing=missing)
                 for name, decoder in decoders.items()
             }
-            scored = ScoredRows.without_images(source, ids, results, totals.rows)
+            scored = at_rows(results, source, totals.rows, ids)
             write(scored)
             totals += Totals.of(scored)
             signatures = {name: str(scores.signature) for name, scores in results.items()}

@@ -34,6 +34,7 @@ from rich.table import Table
 from rich.text import Text
 
 from discode._files import remove_abandoned, replacing
+from discode._scores import Scores
 from discode._signature import shortened_signature
 from discode.bulk import Totals
 from discode.bulk._columns import ScoredRows
@@ -430,35 +431,37 @@ class ScoreTable:
 
     def write(self, rows: ScoredRows) -> None:
         """Take some rows; those after the first ones are only counted."""
+        first = next(iter(rows.values()))
         if not self._total:
-            self._named = any(caption is not None for caption in rows.captions)
+            self._named = any(caption is not None for caption in first.captions or ())
             names = ("id", "image", "caption") if self._named else ("id",)
             # One default method is shown beside what it starts from.
-            plain = SIDE_BY_SIDE[:-1] if [*rows.scores] == [SIDE_BY_SIDE[-1]] else ("raw",)
-            self._plain = [name for name in plain if name not in rows.scores]
-            self._titles = [*names, *self._plain, *rows.scores, "flags"]
-        for i in range(min(len(rows.ids), TABLE_ROWS - self._total)):
+            plain = SIDE_BY_SIDE[:-1] if [*rows] == [SIDE_BY_SIDE[-1]] else ("raw",)
+            self._plain = [name for name in plain if name not in rows]
+            self._titles = [*names, *self._plain, *rows, "flags"]
+        for i in range(min(len(first.value), TABLE_ROWS - self._total)):
             self._add_row(rows, i)
-        self._total += len(rows.ids)
+        self._total += len(first.value)
 
     def _add_row(self, rows: ScoredRows, i: int) -> None:
-        cells = [rows.ids[i]]
+        first = next(iter(rows.values()))
+        cells = [_of_row(first.ids, i)]
         if self._named:
             # A file's name tells images apart; its folder would push the scores off the screen.
-            cells += [_file_name(rows, i), rows.captions[i] or ""]
-        first = next(iter(rows.scores.values()))
+            cells += [_file_name(first, i), _of_row(first.captions, i)]
         for values in (getattr(first, name) for name in self._plain):
             cells.append("-" if values is None else format_score(values[i]))
-        cells += [format_score(scores.value[i]) for scores in rows.scores.values()]
+        cells += [format_score(scores.value[i]) for scores in rows.values()]
         marks = dict.fromkeys(
-            name for scores in rows.scores.values() for name, on in scores.flags.items() if on[i]
+            name for scores in rows.values() for name, on in scores.flags.items() if on[i]
         )
         self._rows.append([*cells, " ".join(marks)])
-        for method, scores in rows.scores.items():
+        for method, scores in rows.items():
             if scores.sentences is not None and (sentences := scores.sentences[i]) is not None:
                 text, score = sentences.lowest
                 if score is not None:
-                    of = f"{rows.ids[i]} {method}: lowest of {len(sentences.texts)} sentences"
+                    row = f"{_of_row(scores.ids, i)} {method}"
+                    of = f"{row}: lowest of {len(sentences.texts)} sentences"
                     self._lowest.append(f"{of}, {format_score(score)}: {text}")
 
     def print(self) -> None:
@@ -472,9 +475,12 @@ class ScoreTable:
             echo(f"... and {count_of(more, 'row')} more; --output or --json has all")
 
 
-def _file_name(rows: ScoredRows, i: int) -> str:
-    opened = next(iter(rows.scores.values())).images
-    return Path((opened and opened[i]) or rows.images[i] or "<image>").name
+def _of_row(texts: Sequence[str | None] | None, row: int) -> str:
+    return "" if texts is None else texts[row] or ""
+
+
+def _file_name(scores: Scores, row: int) -> str:
+    return Path(_of_row(scores.images, row) or _of_row(scores.names, row) or "<image>").name
 
 
 def format_score(value: float) -> str:
@@ -504,7 +510,7 @@ def _bar(p: float, width: int) -> str:
 
 def draw_charts(rows: ScoredRows) -> None:
     """Print charts of the first rows: token probabilities beside each method's distribution."""
-    for method, scores in rows.scores.items():
+    for method, scores in rows.items():
         after, plain, smoothing = scores.distribution, scores.plain, scores.smoothing
         if after is None or plain is None or smoothing is None:
             continue
@@ -514,8 +520,9 @@ def draw_charts(rows: ScoredRows) -> None:
                 f"token probabilities → {format_score(smoothing[i])}",
                 f"{method} → {format_score(scores.value[i])}",
             )
-            caption = rows.captions[i]
-            title = rows.ids[i] if caption is None else f"{_file_name(rows, i)}: {caption}"
+            caption = scores.captions and scores.captions[i]
+            named = caption is not None
+            title = f"{_file_name(scores, i)}: {caption}" if named else _of_row(scores.ids, i)
             stdout.print(bars(title, scores.answers, plain[i], after[i], names))
             stdout.print()
 

@@ -21,7 +21,7 @@ from discode.backends import KINDS, kind_of
 from discode.backends._recorded import split_recording
 from discode.bulk import RunPlan, Totals, find_inputs, plan_run, score_to_folder
 from discode.bulk._chunks import CHUNK_ROWS, PairChunk
-from discode.bulk._columns import ScoredRows
+from discode.bulk._columns import ScoredRows, lowest_rows
 from discode.bulk._counting import RowCount, count_rows
 from discode.bulk._folder import store_in
 from discode.bulk._formats import format_of
@@ -339,19 +339,19 @@ def score_into(
             else:
                 unsorted.append(scored.rows)
                 if top is not None:
-                    unsorted = [ScoredRows.lowest(unsorted, sort, top)]
-            for name, signatures in scored.rows.signatures.items():
-                seen[name].update(signatures)
+                    unsorted = [lowest_rows(unsorted, sort, top)]
+            for name, scores in scored.rows.items():
+                seen[name].update(scores.signatures or ())
             if means is not None:
                 # Several tars have the same names of images, as a rule of other images.
-                in_tar = scored.rows.source and format_of(Path(scored.rows.source)) == "tar"
-                images = scored.rows.ids if in_tar else scored.rows.images
-                for name, scores in scored.rows.scores.items():
+                in_tar = chunk.source and format_of(Path(chunk.source)) == "tar"
+                images = chunk.ids if in_tar else chunk.images
+                for name, scores in scored.rows.items():
                     means.setdefault(name, ClusteredMean()).add(scores.value, images)
         if not totals.rows:
             raise InputError("the input holds no pairs")
         if sort is not None:
-            write(ScoredRows.lowest(unsorted, sort, top))
+            write(lowest_rows(unsorted, sort, top))
     # Where some pairs had references and some had not, the rows differ: the judge's own then.
     return totals, {
         name: seen[name].pop() if len(seen[name]) == 1 else str(each.signature)

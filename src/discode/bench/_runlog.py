@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode._files import parse_json, replacing
+from discode._pairs import NO_REFERENCES
 from discode._scores import or_none
 from discode._signature import Signature
 from discode.bench._agreement import AgreementProtocol
 from discode.benchmarks import BENCHMARKS, Benchmark, Preferences, Ratings
 from discode.errors import InputError
-from discode.metrics._base import NO_IMAGE, NO_REFERENCES
+from discode.metrics._base import NO_IMAGE
 from discode.options import option_text
 from discode.stats import Interval
 
