@@ -249,7 +249,7 @@ def _by_image_of_id(
                 if PurePath(first).name != PurePath(image).name:
                     raise InputError(
                         f"id {name} is of {image} in {system}, and of {first} elsewhere: ids do "
-                        "not join these files; leave --by out to join them by image"
+                        "not join these files; remove --join-by to join them by image"
                     )
     grouped: dict[str, dict[str, list[SystemRow]]] = {system: {} for system in systems}
     for system, ids in systems.items():
@@ -376,7 +376,7 @@ def _check_signatures(systems: Mapping[str, Mapping[str, Sequence[SystemRow]]]) 
             raise InputError(
                 f"{a} and {b} were not scored alike: on {unlike[0]} {a} has {only[0]}; {b} has "
                 f"{only[1]} ({len(unlike)} of {count_of(len(shared), 'shared image')}); score both "
-                "with the same judge, method and --by"
+                "with the same judge, method and --join-by"
             )
     everywhere = set.intersection(*map(set, made.values()))
     first = next(iter(made.values()))
