@@ -450,4 +450,4 @@ def test_the_server_says_at_its_start_which_images_are_missing(
     assert "not where they were" not in done.stderr
     (tmp_path / "real" / "003.png").unlink()
     done = run("annotate", begun, "--port", 0)
-    assert "1 images are not where they were: real/003.png; put them back" in done.stderr
+    assert "1 images are missing: real/003.png" in done.stderr

@@ -153,7 +153,7 @@ def run(
     output_: Annotated[
         str | None,
         flags.output_option(
-            "Run log, or a folder for BENCHMARK.json; existing logs are resumed and extended."
+            help="Run log, or a folder for BENCHMARK.json; existing logs are resumed and extended."
         ),
     ] = None,
     signature: flags.FullSignatures = False,
@@ -445,7 +445,7 @@ def published(
 def join_composite_(
     rows: Annotated[Path, typer.Argument(help="FLEUR's annotations/composite.json.")],
     references: Annotated[Path, typer.Argument(help="VisCE2's result.parquet.")],
-    typed: Annotated[str, flags.output_option("File, or a folder for composite.json.")],
+    typed: Annotated[str, flags.output_option(help="File, or a folder for composite.json.")],
 ) -> None:
     """Build the file of Composite from its public sources (see `bench list composite`)."""
     out = output.output_file(typed, "composite.json")
@@ -462,7 +462,7 @@ def join_composite_(
 def plot(
     runs: flags.Runs,
     typed: Annotated[
-        str, flags.output_option("Chart (.png, .svg or .pdf), or a folder for plot.png.")
+        str, flags.output_option(help="Chart (.png, .svg or .pdf), or a folder for plot.png.")
     ],
 ) -> None:
     """Plot runs: one panel per benchmark, one line per metric, with intervals."""

@@ -86,7 +86,8 @@ def choose(
     model: flags.Models = None,
     store: flags.Store = None,
     typed: Annotated[
-        str | None, flags.output_option("Folder for tables, figures and readings.", "FOLDER")
+        str | None,
+        flags.output_option(help="Folder for tables, figures and readings.", metavar="FOLDER"),
     ] = None,
     form: flags.TableFormat = "text",
     *,

@@ -38,7 +38,7 @@ def decode(
     ] = "nan",
     typed: Annotated[
         str | None,
-        flags.output_option(".jsonl, .csv or .parquet file, or a folder for scores.jsonl."),
+        flags.output_option(help=".jsonl, .csv or .parquet file, or a folder for scores.jsonl."),
     ] = None,
     as_json: flags.AsJson = False,
     show: flags.Show = False,

@@ -45,7 +45,7 @@ Results = Mapping[str, Scores]
 def demo(
     typed: Annotated[
         str | None,
-        flags.output_option("Chart, or a folder for demo.png; default: demo.png here."),
+        flags.output_option(help="Chart, or a folder for demo.png; default: demo.png here."),
     ] = None,
     every: Annotated[
         bool, flags.output_flag("--all", help="Print every caption with its three scores.")

@@ -15,7 +15,9 @@ from discode.errors import InputError
 def filter_scores(
     folder: Annotated[Path, typer.Argument(help="Output folder of a finished `discode score`.")],
     min_score: flags.MinScore,
-    typed: Annotated[str, flags.output_option("New folder for the samples.", "FOLDER")],
+    typed: Annotated[
+        str, flags.output_option(help="New folder for the samples.", metavar="FOLDER")
+    ],
 ) -> None:
     """Filter a finished run by another threshold, without judging again."""
     out = output.output_folder(typed)

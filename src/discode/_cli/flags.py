@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ import typer
 import typer.core
 
 from discode._cli.output import note
-from discode._judge import Judge, load
+from discode._judge import load
 from discode.backends import KINDS, kind_of
 from discode.backends._recorded import split_recording
 from discode.backends._served.throttle import COLLECTING, RequestThrottle
@@ -174,14 +173,8 @@ Title = Annotated[str, output_flag(metavar="TEXT", help="Title of the page or ca
 _MIN_SCORE = output_flag(metavar="X", help="Write samples scoring at least this to OUTPUT/passed.")
 MinScore = Annotated[float, _MIN_SCORE]
 MinScoreIfAny = Annotated[float | None, _MIN_SCORE]
-
-
-def output_option(help: str, metavar: str = "PATH") -> Any:
-    """Declare ``-o``; see :func:`~discode._cli.output.is_folder` for what it names.
-
-    Its type is str: a Path would lose the slash that makes ``scores.v2/`` a folder.
-    """
-    return output_flag("--output", "-o", metavar=metavar, help=help)
+# The type of -o is str: a Path would lose the slash that makes scores.v2/ a folder.
+output_option = partial(output_flag, "--output", "-o", metavar="PATH")
 
 
 # Statistics
@@ -222,19 +215,14 @@ Further = Annotated[
 ]
 
 
-@dataclass
 class JudgeSpec:
     """A judge as the flags describe it; ``open`` is :func:`~discode._judge.load` with them."""
 
-    model: str | None
-    prompt: str | None
-    scale: str | None
-    options: Mapping[str, Any]
-    open: partial[Judge] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Bind the arguments."""
-        self.open = partial(load, self.model, prompt=self.prompt, scale=self.scale, **self.options)
+    def __init__(
+        self, model: str | None, prompt: str | None, scale: str | None, options: dict[str, Any]
+    ) -> None:
+        self.model, self.prompt, self.scale, self.options = model, prompt, scale, options
+        self.open = partial(load, model, prompt=prompt, scale=scale, **options)
 
     @property
     def recording(self) -> Path | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import typer
+from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.progress import (
@@ -228,24 +229,24 @@ def print_columns(
     In a narrow terminal, the numbers of a row are on a line below its texts. Files and pipes have
     unlimited width, unless COLUMNS sets one.
     """
-    table = table_of(*map(_cell, titles), texts=texts)
-    for row in rows:
-        table.add_row(*map(_cell, row))
-    widths = [max(_cell(row[k]).cell_len for row in (titles, *rows)) for k in range(len(titles))]
+    # A row at a time: no cell has a line break by then, and printable keeps those between them.
+    lines = [
+        printable("\n".join(" ".join(cell.splitlines()) for cell in row)).split("\n")
+        for row in (titles, *rows)
+    ]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    table = table_of(*map(Text, lines[0]), texts=texts)  # rich does not parse a Text for markup
     for k, column in enumerate(table.columns):
         column.min_width = min(widths[k], FOLDED) if k in texts else widths[k]
+    for line in lines[1:]:
+        table.add_row(*map(Text, line))
     room = stdout.width if stdout.is_terminal or "COLUMNS" in os.environ else UNLIMITED
     if sum((column.min_width or 0) + 2 for column in table.columns) <= room:
         stdout.print(table, crop=False, width=room)
         return
-    for row in (titles, *rows):
-        echo("  ".join(str(_cell(row[k])) for k in texts if row[k]))
-        echo("".join(f"  {row[k]:>{widths[k]}}" for k in range(len(titles)) if k not in texts))
-
-
-def _cell(text: str) -> Text:
-    """A cell without line breaks; rich does not parse a Text for markup."""
-    return Text(printable(" ".join(text.splitlines())))
+    for line in lines:
+        echo("  ".join(line[k] for k in texts if line[k]))
+        echo("".join(f"  {line[k]:>{widths[k]}}" for k in range(len(titles)) if k not in texts))
 
 
 def is_folder(typed: str) -> bool:

@@ -51,8 +51,8 @@ def paper(
     typed: Annotated[
         str | None,
         flags.output_option(
-            "Folder for index.html, tables, figures, runs and readings; existing runs and "
-            "readings are reused.", "FOLDER",
+            help="Folder for index.html, tables, figures, runs and readings; existing runs and "
+            "readings are reused.", metavar="FOLDER",
         ),
     ] = None,
     form: flags.TableFormat = "text",

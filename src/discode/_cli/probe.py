@@ -38,7 +38,9 @@ def probe(
     dry_run: flags.DryRun = False,
     typed: Annotated[
         str | None,
-        flags.output_option("Folder for card.md, card.json and the readings.", "FOLDER"),
+        flags.output_option(
+            help="Folder for card.md, card.json and the readings.", metavar="FOLDER"
+        ),
     ] = None,
     form: flags.TableFormat = "text",
     resamples: flags.Resamples = 1000,

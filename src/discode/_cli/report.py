@@ -24,7 +24,7 @@ def report(
             "captioners, as for `discode compare`: FILE or NAME=FILE.",
         ),
     ],
-    typed: Annotated[str, flags.output_option("Page (.html), or a folder for report.html.")],
+    typed: Annotated[str, flags.output_option(help="Page (.html), or a folder for report.html.")],
     data: flags.DataFolders = None,
     images: flags.Images = None,
     method: flags.MethodIfAny = None,

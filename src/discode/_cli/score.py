@@ -67,7 +67,7 @@ def score(
     typed: Annotated[
         str | None,
         flags.output_option(
-            "File (.jsonl, .csv, .parquet), or a folder of shards that is resumed; scores.csv/ has "
+            help="File (.jsonl, .csv, .parquet), or a resumable folder of shards; scores.csv/ has "
             "CSV shards."
         ),
     ] = None,

@@ -36,7 +36,7 @@ app = typer.Typer(
 Who = Annotated[str, Argument(metavar="PERSON", help="Name or number, as in `people list`.")]
 Output = Annotated[
     str | None,
-    flags.output_option("CSV file, or a folder for tokens.csv; default: print the tokens."),
+    flags.output_option(help="CSV file, or a folder for tokens.csv; default: print the tokens."),
 ]
 Days = Annotated[float | None, Option(help="Days until the invitation expires; default: never.")]
 

@@ -73,7 +73,7 @@ def import_answers(
     results: Annotated[Path, Argument(help="The platform's results (CSV, JSON).")],
     typed: Annotated[
         str | None,
-        flags.output_option("File or folder for the decisions; default: RESULTS.decided.csv."),
+        flags.output_option(help="File or folder for the decisions; default: RESULTS.decided.csv."),
     ] = None,
 ) -> None:
     """Read the results of a crowd platform; decide on every assignment, with a reason."""
