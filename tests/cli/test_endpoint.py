@@ -197,7 +197,7 @@ def test_a_dry_run_finds_images_where_the_run_began(server: Server, tmp_path: Pa
 
 def test_refusals(server: Server) -> None:
     judge = ("score", CAT, "a cat")
-    refused(run(*judge, "--dry-run"), "--dry-run is for models behind an address")
+    refused(run(*judge, "--dry-run"), "--dry-run requires a served model")
     choice = {"choices": [{"message": {"content": "0.7"}}]}
     server.before = lambda body, times: (200, {}, choice)
     where = ("--model", "endpoint:tiny", "--base-url", server.url)
@@ -263,7 +263,7 @@ def test_a_dry_run_counts_only_what_is_sent(server: Server, tmp_path: Path) -> N
 def test_dry_runs_that_are_refused(tmp_path: Path) -> None:
     data = mini.several(tmp_path)
     command: tuple[Any, ...] = ("bench", "run", "-b", "composite", "--data", data, "--dry-run")
-    refused(run(*command, "-m", "raw"), "--dry-run is for models behind an address")
+    refused(run(*command, "-m", "raw"), "--dry-run requires a served model")
     served = ("--model", "endpoint:tiny", "--base-url", "http://127.0.0.1:9/v1")
     refused(run(*command, "-m", "cider", *served), "metrics")
     done = run(*command, "-m", "cider", "-m", "raw", *served)
