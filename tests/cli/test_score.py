@@ -191,7 +191,7 @@ def test_nothing_vanishes_from_a_narrow_table(tmp_path: Path, recording: str) ->
         assert "…" not in printed
         assert printed.count("failed") == 39
         assert "gone.jpg" in folded
-        assert lines[-1] .startswith("... and 11 rows more")
+        assert lines[-1].startswith("... and 11 rows more")
         assert "... and 45 more; --output or --json has every reason" in done.stderr
         if width == 80:
             numbers = [line for line in lines if re.search(r"\b0\.\d{3}\b", line)]
