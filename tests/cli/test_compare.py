@@ -170,7 +170,7 @@ def test_what_cannot_be_compared(files: list[Path], tmp_path: Path) -> None:
         ((*files, "--plot", tmp_path / "a.txt"), "a.txt"),
         ((*files, "--plot", tmp_path / "no" / "a.png"), "a.png"),
         ((*files, "--method", "raw"), "has discode"),
-        ((run, "--by", "id"), "--by"),
+        ((run, "--join-by", "id"), "--join-by"),
         ((run, "--failed-as", "0"), "--failed-as"),
         ((*files[:2], "--failed-as", "nan"), "failed_as"),
         ((mixed, files[0]), "has rows without a method, discode"),

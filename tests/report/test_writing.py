@@ -272,7 +272,7 @@ def test_captioners_have_the_numbers_of_compare_and_every_row(tmp_path: Path) ->
     (tmp_path / "a" / "5.png").write_bytes(png())
     files = {name: tmp_path / f"{name}.jsonl" for name in ("plain", "other")}
     page = tmp_path / "r.html"
-    done = run("report", *files.values(), "-o", page, "--data", tmp_path, "--resamples", 199)
+    done = run("report", *files.values(), "-o", page, "--images", tmp_path, "--resamples", 199)
     assert done.returncode == 0, done.stderr
     want = compare_systems(join_systems(files), resamples=199)
     data = _data(page)
@@ -314,7 +314,7 @@ def test_the_command_line(folder: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "27 items, 2 images, distributions of 16 pairs" in done.stderr.replace("\n", " ")
     assert len(_data(page)["benchmarks"][0]["bars"]) == 3
-    done = run("report", folder / "run.json", "-o", page, "--data", folder, "--no-images",
+    done = run("report", folder / "run.json", "-o", page, "--data", folder, "--image-budget", 0,
                "--resamples", 100)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert _data(page, "images") == []
