@@ -42,8 +42,8 @@ JUDGES = {
     "divake_v2_polaris.csv": "LLaVA-Critic-7B, captions of Polaris",
 }
 CHOOSE = (
-    "discode choose --scale five --where 'parsed_score>=1' --ratings gt_score_continuous "
-    "--ratings gt_score"
+    "discode choose --scale five --where 'parsed_score>=1' --rating-column gt_score_continuous "
+    "--rating-column gt_score"
 )
 COMMAND = " ".join([CHOOSE, *(f"--readings {name}" for name in JUDGES)])
 SHOWN = " ".join([CHOOSE, *(f"--readings {name}" for name in [*JUDGES][-2:])])
@@ -222,7 +222,9 @@ def blocks_of(data: Path) -> dict[str, str]:
     os.chdir(data / "judges")
     judges = chosen(COMMAND)[1]
     printed = chosen(SHOWN)[0]
-    typed = re.sub(r" (--ratings \S+ --ratings|--readings \S+ --readings)", r" \\\n    \1", SHOWN)
+    typed = re.sub(
+        r" (--rating-column \S+ --rating-column|--readings \S+ --readings)", r" \\\n    \1", SHOWN
+    )
     lines = [
         part
         for line in printed.rstrip().splitlines()

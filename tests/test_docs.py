@@ -91,8 +91,8 @@ def test_hints_install_from_the_checkout() -> None:
 
 def test_the_flag_generated_is_described_alike() -> None:
     meaning = "the model wrote the rating itself, or words before it"
-    for place in ("docs/output.md", "src/discode/readings/base.py",
-                  "src/discode/serve/page/index.html"):  # fmt: skip
+    for place in ("docs/output.md", "src/discode/readings/_base.py",
+                  "src/discode/_serve/page/index.html"):  # fmt: skip
         text = " ".join((ROOT / place).read_text(encoding="utf-8").split())
         assert meaning in text.replace("The model", "the model"), place
 

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from discode.backends._embedded import SHA256, introduce
 from discode.backends._embedded import backend as embedded
 from discode.errors import BackendError, InputError, MissingExtraError
 from discode.images import open_image
-from discode.metrics._judge_metric import JudgeMetric
 from discode.readings import Readings
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.instant import to_folder
@@ -389,8 +389,7 @@ def test_ignored_references_are_said_to_be_wherever_one_enters(image: Path, tmp_
     assert not isinstance(result, Exception)
     assert "references:ignored" in result.signature
     # A metric that is named for its references is not another one under that name.
-    metric = JudgeMetric(judge, references=True)
-    scores = metric.score_pairs([Pair(image, "a", ("r",))])
+    scores = replace(judge, references="always").score_pairs([Pair(image, "a", ("r",))])
     assert "takes no references" in scores.errors[0]
 
 
@@ -494,8 +493,8 @@ def test_scores_that_all_failed_say_why_once(caplog: pytest.LogCaptureFixture, i
     said = [record.getMessage() for record in caplog.records]
     assert {record.name for record in caplog.records} == {"discode"}
     assert said == [
-        "discode: nothing could be judged: rejected",
-        "discode: nothing could be judged: pair 0: the image has pixels that are NaN or infinite",
+        "discode: no pair could be judged: rejected",
+        "discode: no pair could be judged: pair 0: the image has pixels that are NaN or infinite",
     ]
 
 

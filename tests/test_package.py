@@ -33,7 +33,7 @@ PUBLIC = [
 
 # Modules of discode that are not public, and that mceval uses: both are one distribution.
 SHARED = {
-    "discode._cli.model_options", "discode._cli.output", "discode._columns",
+    "discode._cli", "discode._cli.flags", "discode._cli.output", "discode._columns",
     "discode._files", "discode._http.guard", "discode._http.server", "discode._http.static",
     "discode._image_index", "discode._pairs", "discode._prompts", "discode._scales",
     "discode.backends._served.backend", "discode.backends._served.client",

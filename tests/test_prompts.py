@@ -121,7 +121,11 @@ def test_template_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "match"),
-    [("rate it", "caption"), ("{references}", "lacks"), ("{caption} {capton}", "did you mean")],
+    [
+        ("rate it", "caption"),
+        ("{references}", "placeholder"),
+        ("{caption} {capton}", "did you mean"),
+    ],
 )
 def test_bad_templates(tmp_path: Path, text: str, match: str) -> None:
     path = tmp_path / "bad.txt"

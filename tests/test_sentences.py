@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import discode
 from discode._judge import Judge
+from discode._scores import COLUMNS
 from discode._sentences import MAX_SENTENCES, sentence_weights, split_sentences
-from discode.bulk._columns import COLUMNS
 from tests.helpers.command_line import CAT, call, refused
 from tests.helpers.fake_model import FakeModel
 
@@ -174,7 +174,7 @@ def test_score_files_say_so(tmp_path: Path) -> None:
     source.write_text("".join(json.dumps({"image": CAT, "caption": c}) + "\n" for c in captions))
     options = ("--by", "sentence", "-m", "raw", "--store", store := tmp_path / "readings.db")
     for out in ("scores.jsonl", "scores.csv", "folder"):
-        done = call("score", "-i", source, "-o", tmp_path / out, *options)
+        done = call("score", "-i", source, "-o", tmp_path / out, "--signature", *options)
         assert done.returncode == 0, done.stderr
         assert "|by:sentence|" in done.stderr
     lines = (tmp_path / "scores.jsonl").read_text()
@@ -182,6 +182,7 @@ def test_score_files_say_so(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in lines.splitlines()]
     assert [list(row) for row in rows] == [list(COLUMNS)] * 2
     assert [row["sentences"] for row in rows] == [None, 3]
+    assert all("|by:sentence|" in row["signature"] for row in rows)
     parts = discode.load("embedded", method="raw", store=store).score(CAT, SENTENCES)
     lowest = SENTENCES[int(parts.value.argmin())], float(parts.value.min())
     assert (rows[1]["lowest_sentence"], rows[1]["lowest_score"]) == lowest

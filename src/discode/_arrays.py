@@ -33,7 +33,7 @@ def as_numpy(value: Any) -> NDArray[Any]:
     """Return an array as numpy's; no library is imported for it.
 
     A tensor is detached from its gradient and copied from its device; 16-bit floats that numpy
-    lacks (bfloat16) become float32.
+    does not have (bfloat16) become float32.
 
     >>> as_numpy(np.array([1, 2])).tolist()
     [1, 2]

@@ -151,7 +151,7 @@ def filled_field(
 
 
 def lacking(allowed: Sequence[str], names: Iterable[Any], what: str = "") -> str:
-    """Say that none of the ``allowed`` columns is among the ``names``; ``what`` they are called.
+    """Word that none of the ``allowed`` columns is among the ``names``; ``what`` they are called.
 
     >>> lacking(("image", "file_name"), ["imge", "url"], "column ")
     "has no column 'image' (nor file_name); did you mean 'imge'? It has: imge, url"

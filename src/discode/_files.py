@@ -115,9 +115,9 @@ def lock_file(handle: int, tries: int = 1) -> bool | None:
 
 
 def use_write_ahead_log(db: sqlite3.Connection, seconds: float = 30.0) -> None:
-    """Let others read an SQLite file while one writes, waiting for whoever opens or closes it.
+    """Let others read an SQLite file while one writes, waiting while another opens or closes it.
 
-    SQLite refuses this at once, whatever its timeout, while another process does the same or, as
+    SQLite refuses this at once, despite its timeout, while another process does the same or, as
     the last one, closes the file.
     """
     end = time.monotonic() + seconds
@@ -180,7 +180,7 @@ TableRow = dict[str, Any] | InputError
 PlacedRow = tuple[str, TableRow]
 """Where a row is, for messages ("pairs.csv line 7"), and the row."""
 CheckHeader = Callable[[Sequence[str]], Sequence[str] | None]
-"""Raises where a header lacks a column; returns the columns where it is no header but a row."""
+"""Checks a first line: raises for a header without a needed column, returns columns for a row."""
 
 
 def read_rows(path: Path, check: CheckHeader | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -242,7 +242,7 @@ def _csv_body(reader: Any, header: Sequence[str], name: str) -> Iterator[PlacedR
             cells = next(reader)
         except StopIteration:
             return
-        except csv.Error as error:  # the reader goes on after what it could not parse
+        except csv.Error as error:  # the reader continues after a row that it could not parse
             yield from _lost(name, range(first, reader.line_num + 1), f"is not CSV: {error}")
             continue
         if not cells:

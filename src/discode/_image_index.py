@@ -18,15 +18,17 @@ T = TypeVar("T")
 class ImageFinder:
     """Finds the files of images by what rows call them, as ``PairParser`` describes.
 
-    ``images`` is a folder, or None for names that are opened as they are; ``annotations`` are
-    COCO's, or None.
+    ``images`` is a folder, or None for names that are opened from ``base``, by default the current
+    folder; ``annotations`` are COCO's, or None.
     """
 
     def __init__(
         self,
         images: str | os.PathLike[str] | None,
         annotations: str | os.PathLike[str] | None,
+        base: str = "",
     ) -> None:
+        self._base = "" if base == str(Path.cwd()) else base
         self._folder = None if images is None else Path(images)
         if self._folder is not None and not self._folder.is_dir():
             raise InputError(f"images: {self._folder} is not a folder")
@@ -84,8 +86,10 @@ class ImageFinder:
         return "", f"image id {name} {which} in {self._folder}"
 
     def _below_folder(self, name: str, where: str) -> str:
-        if self._folder is None or re.match(r"\w+://", name):  # addresses are refused when opened
+        if re.match(r"\w+://", name):  # addresses are refused when opened
             return name
+        if self._folder is None:
+            return os.path.join(self._base, name)  # noqa: PTH118  # keeps absolute names
         if ".." not in name and not os.path.isabs(name):  # noqa: PTH117  # most of them: quickly
             return str(self._folder / name)
         path = os.path.normpath(self._folder / name)  # a Path would keep ".."
@@ -111,7 +115,7 @@ def _by_number(folder: Path) -> dict[str, list[str]]:
 
 
 class ImageIndex(Generic[T]):
-    """Images by the names that tables give them: one rule for whatever is joined by name.
+    """Images by the names that tables give them: one rule for everything joined by name.
 
     The whole path goes first, as it is written. Else a name is that of an image whose path ends in
     it, folders and all: "1.jpg" may be "dog/1.jpg", and "cat/1.jpg" never is.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from discode._pairs import (
+    NO_REFERENCES,
     Pair,
     PairInput,
     as_pairs,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("discode")
 _OwnedBlock = tuple[Sequence[Sequence[int]], Readings]
-"""Readings, and for each of them the rows it is for."""
+"""Readings, and the rows of each."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,14 @@ class Judge:
     """Scores image-caption pairs with a model.
 
     Readings already in ``store`` are not asked for again; new ones are written to it batch by
-    batch, so that a run that was stopped goes on where it was. A model that takes no references
-    is asked without them: a notice says so once, and the signature ``references:ignored``.
+    batch, so that a stopped run resumes. A model that takes no references
+    is asked without them: a notice is logged once, and the signature has ``references:ignored``.
 
     A caption is judged ``by`` its sentences, whose mean score it gets, always ("sentence"), never
     ("caption"), or where the model would not read all of it ("auto").
+
+    ``references`` are shown to the model where a pair has them ("as given"), "never", or "always":
+    a pair without references then fails.
     """
 
     backend: Backend
@@ -67,22 +71,29 @@ class Judge:
     store: ReadingStore | None = None
     batch_size: int = 64
     by: str = "auto"
-
-    needs = frozenset({"image"})
+    references: str = "as given"
+    needs: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.backend.check(self.prompt, self.scale)
-        # What a local model gives is known when it is loaded, which few decoders need.
+        # A local model has to be loaded to know its capabilities, which few decoders need.
         needed = self.decoder.requires
         if needed and (lacking := needed - self.backend.capabilities):
             raise InputError(
-                f"decoder {self.decoder.name!r} needs {', '.join(sorted(lacking))} of the model, "
-                f"which {self.backend.identity.model!r} does not give; use solver 'exact'"
+                f"decoder {self.decoder.name!r} needs {', '.join(sorted(lacking))} from the model, "
+                f"which {self.backend.identity.model!r} does not provide; use solver 'exact'"
             )
         if not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise InputError(f"batch_size={self.batch_size} is not allowed; give 1 or more")
         if self.by not in WAYS:
             raise not_a_way(self.by)
+        if self.references not in ("as given", "never", "always"):
+            raise InputError(
+                f"references={shortened(self.references)} is not allowed; give as given, never or "
+                "always"
+            )
+        needs = {"image", "references"} if self.references == "always" else {"image"}
+        object.__setattr__(self, "needs", frozenset(needs))
 
     @cached_property
     def signature(self) -> Signature:
@@ -97,7 +108,7 @@ class Judge:
         return f"Judge({shortened(self.backend)}, {', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        """Return what it judges with for a notebook; a server is not asked who it is."""
+        """Return the judge's parts for a notebook, without asking a server for its identity."""
         kept = "none" if self.store is None else self.store.path
         return fields_table(
             [("judge", shortened(self.backend)), ("decoder", SignedDecoder.of(self.decoder)),
@@ -128,7 +139,7 @@ class Judge:
     ) -> Scores:
         """Score one image with one or many captions, or as many images as captions.
 
-        :func:`~discode.make_pairs` says what an image may be.
+        :func:`~discode.make_pairs` lists the types of images.
 
         >>> from discode.images import demo_path
         >>> scores = load().score(demo_path() / "cat.jpg", ["a cat", "a man rides a bike"])
@@ -136,8 +147,8 @@ class Judge:
         True
         """
         scores = self.score_pairs(pair_up(images, captions, references))
-        if np.isnan(scores.value).all():  # else the reason would be seen by nobody who prints them
-            LOG.warning("discode: nothing could be judged: %s", scores.errors[0])
+        if np.isnan(scores.value).all():  # printed scores do not show the reason
+            LOG.warning("discode: no pair could be judged: %s", scores.errors[0])
         return scores
 
     def explain(
@@ -148,11 +159,11 @@ class Judge:
         *,
         threshold: float = THRESHOLD,
     ) -> list[Explanation]:
-        """Say which words of English captions are wrong: what each adds to its caption's score.
+        """Find the wrong words of English captions by what each adds to its caption's score.
 
-        A word is replaced by one that says nothing (something, someone), or left out; each costs a
-        reading. Marked is a word that adds less than a right word of its kind, by ``threshold``, a
-        share of the caption's score.
+        Each word is replaced by a neutral one (something, someone) or removed, at the cost of a
+        reading. It is marked if it adds less than a correct word of its kind by more than
+        ``threshold``, a share of the caption's score.
 
         >>> from discode.images import demo_path
         >>> (explanation,) = load().explain(demo_path() / "cat.jpg", "a cat on a snowboard")
@@ -187,8 +198,7 @@ class Judge:
         """Score N pairs; the result is in their order, failed ones NaN with a reason.
 
         A pair is a :class:`~discode.Pair`, a tuple (image, caption) or (image, caption,
-        references), or a dictionary with these names. How often it stands in its set
-        (``repeats``) makes no difference to a judge.
+        references), or a dictionary with these names. A judge ignores ``repeats``.
         """
         return self.decode_all(as_pairs(pairs), {"": self.decoder}, progress)[""]
 
@@ -208,10 +218,24 @@ class Judge:
         ([0.8], 'discode')
         """
         judges = {name: self.with_method(each) for name, each in decoders.items()}
+        pairs = self._with_references(pairs)
         hidden = any("hidden" in each.requires for each in decoders.values())
         readings = self._read(pairs, progress, hidden)
         references = None if readings.origin is None else readings.origin.references
         return {name: judge._decode(pairs, readings, references) for name, judge in judges.items()}
+
+    def _with_references(self, pairs: Sequence[Pair]) -> Sequence[Pair]:
+        if self.references == "as given":
+            return pairs
+        if self.references == "never":
+            return [replace(pair, references=()) if pair.references else pair for pair in pairs]
+        if not self.backend.takes_references:  # its scores would be those of another metric
+            why = f"{self.backend.identity.model} takes no references"
+            return [replace(pair, problem=pair.problem or why) for pair in pairs]
+        return [
+            pair if pair.references else replace(pair, problem=pair.problem or NO_REFERENCES)
+            for pair in pairs
+        ]
 
     def decode(
         self, pairs: Sequence[PairInput], readings: Readings, decoder: str | Decoder | None = None
@@ -221,20 +245,16 @@ class Judge:
         Captions that carried control tokens are flagged "defused".
         """
         judge = self if decoder is None else self.with_method(decoder)
-        pairs = as_pairs(pairs)
+        pairs = self._with_references(as_pairs(pairs))
         references = references_among(pairs, taken=self.backend.takes_references)
         return judge._decode(pairs, readings, references)
 
     def _decode(self, pairs: Sequence[Pair], readings: Readings, references: str | None) -> Scores:
+        signature = self.signature.with_fields(references=references)
         taken = self.backend.takes_references
         defused = [needs_neutralising(p.caption, *(p.references if taken else ())) for p in pairs]
-        return Scores.build(
-            self.decoder,
-            readings,
-            self.signature.with_fields(references=references),
-            {"defused": np.array(defused, bool)},
-            pairs,
-        )
+        flags = {"defused": np.array(defused, bool)}
+        return Scores.build(self.decoder, readings, signature, flags, pairs)
 
     def read(
         self,
@@ -245,20 +265,46 @@ class Judge:
     ) -> Readings:
         """Read N pairs: from the store where it has them, from the model where not.
 
-        Captions of an image go into a batch together, wherever they stand: they share its cost.
+        Captions of an image are batched together, wherever they are: they share its cost.
         So do the sentences of captions that are judged by them.
         Hidden states are read if ``hidden``; by default, if the judge's own decoder needs them.
         """
         if hidden is None:
             hidden = "hidden" in self.decoder.requires
-        return self._read(as_pairs(pairs), progress, hidden)
+        return self._read(self._with_references(as_pairs(pairs)), progress, hidden)
 
     def _read(self, pairs: Sequence[Pair], progress: Progress | None, hidden: bool) -> Readings:
-        taken = self.backend.takes_references
         if self.by == "sentence":
-            return self._read_sentences(pairs, None, progress, hidden)
+            return self._read_sentences(pairs, progress, hidden)
+        whole = self._read_each(pairs, progress, hidden)
+        cut = [] if self.by == "caption" else np.flatnonzero(whole.how == "cut").tolist()
+        if not (parts := _sentences_of(pairs, cut)):
+            return whole
+        asked = [pair for part in parts.values() for pair in part]
+        return _with_sentences(whole, parts, self._read_each(asked, None, hidden))
+
+    def _read_sentences(
+        self, pairs: Sequence[Pair], progress: Progress | None, hidden: bool
+    ) -> Readings:
+        """Return readings of captions of one sentence, and of the sentences of the others."""
+        parts = _sentences_of(pairs, range(len(pairs)))
+        rows = [row for row in range(len(pairs)) if row not in parts]
+        asked = [pairs[row] for row in rows]
+        asked += [pair for part in parts.values() for pair in part]
+        progress = progress and _in_proportion(progress, len(pairs), len(asked))
+        read = self._read_each(asked, progress, hidden)
+        collector = ReadingsCollector(self.scale, len(pairs), read.origin)
+        collector.add(read.take(range(len(rows))), rows)
+        unread = Readings.failed(self.scale, [""] * len(parts))
+        collector.add(replace(unread, errors={}), [*parts])
+        return _with_sentences(collector.readings(), parts, read.take(range(len(rows), len(asked))))
+
+    def _read_each(
+        self, pairs: Sequence[Pair], progress: Progress | None, hidden: bool
+    ) -> Readings:
+        taken = self.backend.takes_references
         references = references_among(pairs, taken=taken)
-        if references == "ignored":
+        if references == "ignored" and self.references != "always":
             note_ignored_references(self.backend.identity.model)
         blocks: list[_OwnedBlock] = []
         for numbers in batches_by_image(pairs, self.batch_size):
@@ -275,48 +321,12 @@ class Judge:
         collector = ReadingsCollector(self.scale, len(pairs), origin)
         for owners, block in blocks:
             collector.add(block, owners)
-        readings = collector.readings()
-        if self.by == "auto" and np.any(readings.how == "cut"):
-            return self._read_sentences(pairs, readings, None, hidden)
-        return readings
-
-    def _read_sentences(
-        self,
-        pairs: Sequence[Pair],
-        whole: Readings | None,
-        progress: Progress | None,
-        hidden: bool,
-    ) -> Readings:
-        """Return readings with those of the sentences of captions.
-
-        Of the captions that were cut, where readings of ``whole`` ones are given; else of all that
-        have several sentences, and those are not read as a whole.
-        """
-        rows = range(len(pairs)) if whole is None else np.flatnonzero(whole.how == "cut").tolist()
-        parts = {row: part for row in rows if len(part := sentence_pairs(pairs[row])) > 1}
-        if whole is not None and not parts:
-            return whole
-        asked = [pair for part in parts.values() for pair in part]
-        judge, start = self.by_caption(), 0
-        if whole is None:
-            start = len(pairs)
-            split = {row: replace(pairs[row], problem="it is judged by sentences") for row in parts}
-            asked = [*(split.get(row, pair) for row, pair in enumerate(pairs)), *asked]
-            progress = progress and _in_proportion(progress, start, len(asked))
-        said = judge._read(asked, progress, hidden)
-        whole = said.take(range(start)) if whole is None else whole
-        sentences = {}
-        for row, part in parts.items():
-            texts, end = tuple(pair.caption for pair in part), start + len(part)
-            sentences[row] = SentenceReadings(texts, said.take(range(start, end)))
-            start = end
-        origin = whole.origin and replace(whole.origin, by=self.by)
-        return replace(whole, sentences=sentences, origin=origin)
+        return collector.readings()
 
     def _read_batch(self, pairs: Sequence[Pair], hidden: bool) -> Iterator[_OwnedBlock]:
-        """Yield blocks, each reading with the rows it is for.
+        """Yield blocks, each reading with its rows.
 
-        With a store a pair that stands twice is asked about once.
+        With a store, identical pairs are read once.
         """
         groups: dict[bool, dict[PairKey | int, list[int]]] = {}
         reasons: dict[int, str] = {}
@@ -343,7 +353,7 @@ class Judge:
         rows: Mapping[Any, list[int]],
         hidden: bool,
     ) -> Iterator[_OwnedBlock]:
-        """Yield what the store has of pairs with references, or without, and ask for the rest."""
+        """Yield stored readings of pairs with references, or without, and read the rest."""
         keys, owners = list(rows), list(rows.values())
         template = self.prompt.with_references if having else self.prompt.free
         if template is None:
@@ -365,9 +375,9 @@ class Judge:
             yield [owners[place] for place in places], block
 
     def _ask(self, pairs: Sequence[Pair], hidden: bool) -> Blocks:
-        """Yield readings with the numbers of their pairs; what the model fails at, as failed rows.
+        """Yield readings with the numbers of their pairs; pairs the model fails on are failed rows.
 
-        What it answered before it failed is kept.
+        Answers from before the failure are kept.
         """
         left = set(range(len(pairs)))
         wrong = f"did not return one reading for each of {len(pairs)} pairs"
@@ -393,7 +403,7 @@ class Judge:
         raise BackendError(f"{self.backend.identity.model} {wrong}")
 
     def score_frame(self, frame: Any, **columns: Unpack[RowOptions]) -> Any:
-        """Return a copy of a ``pandas.DataFrame`` with scores beside its images and captions.
+        """Return a copy of a ``pandas.DataFrame`` with scores added.
 
         Args:
             frame: A row per pair. New are the columns of ``Scores.to_pandas``: score, raw, ...
@@ -416,8 +426,25 @@ class Judge:
         return self  # it never changes, and a model is too large to be copied
 
 
+def _sentences_of(pairs: Sequence[Pair], rows: Iterable[int]) -> dict[int, list[Pair]]:
+    """Return a pair per sentence, for those of the rows whose captions have several."""
+    return {row: part for row in rows if len(part := sentence_pairs(pairs[row])) > 1}
+
+
+def _with_sentences(
+    whole: Readings, parts: Mapping[int, Sequence[Pair]], read: Readings
+) -> Readings:
+    """Add the readings of sentences, which follow each other, to the rows of their captions."""
+    sentences, start = {}, 0
+    for row, part in parts.items():
+        texts, end = tuple(pair.caption for pair in part), start + len(part)
+        sentences[row] = SentenceReadings(texts, read.take(range(start, end)))
+        start = end
+    return replace(whole, sentences=sentences)
+
+
 def _in_proportion(progress: Progress, pairs: int, asked: int) -> Progress:
-    """Return what is told of readings, of which there are more than pairs."""
+    """Scale progress from readings to pairs."""
     done = 0
 
     def advance(more: int) -> None:
@@ -430,7 +457,7 @@ def _in_proportion(progress: Progress, pairs: int, asked: int) -> Progress:
 
 @cache
 def note_ignored_references(model: str) -> None:
-    """Say that references are not used: one line, once per process, on the logger ``discode``."""
+    """Log once per process, on the logger ``discode``, that a model ignores references."""
     logging.getLogger("discode").warning(
         "discode: %s ignores references (recorded as references:ignored)", model
     )
@@ -458,7 +485,7 @@ def load(
         method: A row of ``discode methods``, or a decoder.
         prompt: A prompt's name, a text file of your own, or a prompt.
         scale: "unit", "ten", "five", "letters", or a range like "1-7".
-        store: A file that keeps what the model said; the next run asks only for the rest.
+        store: A file that keeps readings; the next run asks only for missing ones.
         batch_size: Pairs per batch; 64, or what the model advises, if None.
         by: What is judged: captions of several sentences as a whole ("caption"), by their
             sentences ("sentence"), or by them where the model would not read all ("auto").
@@ -511,7 +538,8 @@ def decode(
             judge read keep its model and prompt in the signature.
         method: A row of ``discode methods``, e.g. "discode" or "paper".
         scale: "ten", "five", "letters", "unit" (digits after "0."), or a range like "1-7".
-        missing: What becomes of answers that a mapping lacks: "nan" or "spread".
+        missing: How answers missing from a mapping are filled: "nan", or "spread" for an equal
+            share of the remaining probability.
         options: The method's options, e.g. ``sigma2=0.05``.
 
     >>> import numpy as np

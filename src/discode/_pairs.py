@@ -41,7 +41,7 @@ from discode.images import (
 class Pair:
     """An image, a caption to judge, and references where there are any.
 
-    Where ``problem`` says why it cannot be judged, a judge asks no model and the row fails with it.
+    A pair with a ``problem``, the reason why it cannot be judged, fails without asking a model.
 
     >>> Pair("dog.jpg", "a dog runs").references
     ()
@@ -58,6 +58,7 @@ class Pair:
             object.__setattr__(self, "image", as_image(self.image))
 
 
+NO_REFERENCES = "the pair has no references, which this metric compares with"
 PairInput = Pair | tuple[Any, ...] | Mapping[str, Any]
 """A pair, (image, caption) or (image, caption, references), or a dictionary with these names."""
 
@@ -65,8 +66,8 @@ PairInput = Pair | tuple[Any, ...] | Mapping[str, Any]
 def as_pairs(pairs: Iterable[PairInput]) -> list[Pair]:
     """Return pairs that may also be given as tuples or dictionaries.
 
-    One whose caption or image is missing (None, NaN), or whose pixels are NaN, has a ``problem``;
-    what is no pair at all raises.
+    A pair without a caption or image (None, NaN), or with NaN pixels, has a ``problem``; any other
+    object raises.
 
     >>> as_pairs([("dog.jpg", "a dog"), {"image": "cat.jpg", "caption": "a cat"}])[1].caption
     'a cat'
@@ -79,7 +80,7 @@ def as_pairs(pairs: Iterable[PairInput]) -> list[Pair]:
 
 
 def _check_ordered(items: Any, wanted: str) -> None:
-    """Raise unless something has an order, so that scores can have it, too."""
+    """Raise for a collection without an order: scores follow that of their pairs."""
     if isinstance(items, str | bytes | Mapping | set | frozenset) or not isinstance(
         items, Iterable
     ):
@@ -126,7 +127,7 @@ def check_characters(*texts: str) -> None:
 
 
 def is_blank(text: str) -> bool:
-    """Whether there is nothing to see in a text, be it spaces or characters without any width.
+    """Whether a text is only spaces and invisible characters.
 
     >>> is_blank(" \\u200b\\ufeff"), is_blank("\\u200ba cat")
     (True, False)
@@ -185,7 +186,7 @@ def share_images(
 ) -> list[Pair]:
     """Return the pairs of a batch as a model is asked about them.
 
-    An image that several of them show, or that is ``digested`` besides, is read once; references
+    An image that several of them share, or that is also ``digested``, is read once; references
     are left out unless ``references``; a pair whose texts cannot be judged has a ``problem``.
 
     >>> first, second = share_images([Pair("dog.jpg", "a dog"), Pair("dog.jpg", " ")])
@@ -214,9 +215,9 @@ def share_images(
 
 
 def references_among(pairs: Sequence[Pair], *, taken: bool) -> str:
-    """Return what a signature says of the references of pairs.
+    """Return the signature's field for the references of pairs.
 
-    That "all", "some" or "none" of them have any, or that they are "ignored", not being ``taken``.
+    "all", "some" or "none" have any; "ignored" if some do but the model does not take them.
     """
     having = sum(bool(pair.references) for pair in pairs)
     if having and not taken:
@@ -250,7 +251,7 @@ def pair_up(
     captions: str | Sequence[str],
     references: Sequence[str] | Sequence[Sequence[str]] | None = None,
 ) -> list[tuple[Any, Any, Iterable[Any]]]:
-    """Return (image, caption, references) as :func:`make_pairs` takes them, not looked at yet.
+    """Return (image, caption, references) as :func:`make_pairs` takes them, not validated yet.
 
     >>> pair_up("dog.jpg", ["a dog", None])
     [('dog.jpg', 'a dog', ()), ('dog.jpg', None, ())]
@@ -292,17 +293,17 @@ def pair_up(
 
 
 def _once(image: ImageInput) -> Any:
-    """Return an image of several captions as one of the kinds that are passed on."""
+    """Convert an image of several captions once."""
     try:
         return image if isinstance(image, str) else as_image(image)
     except BadDataError:
-        return image  # each of its pairs says so
+        return image  # its pairs report the problem
 
 
 def pair_from(
     image: Any, caption: Any, references: Iterable[Any], *, where: str, name: str
 ) -> Pair:
-    """Return a pair of what somebody has; every pair of foreign data is made here.
+    """Validate user input and build a Pair.
 
     ``where`` begins messages, and ``name`` is the pair's id. Raises
     :class:`~discode.errors.BadDataError` where something is missing (None, NaN), and
@@ -355,13 +356,14 @@ def read_pairs(
 
 
 class PairParser:
-    """Makes pairs from the rows of a table, whatever their columns are called.
+    """Makes pairs from the rows of a table, under any of the known column names.
 
     Args:
-        images: The folder that image names are found in. Names that lead out of it are refused: a
-            table may come from anybody. What a link inside it points at is read, since the links
-            are those of the folder's owner. Without a folder, names are opened as they are.
+        images: The folder that image names are found in. Names that lead out of it are refused,
+            since a table may be untrusted. Links inside it are followed: its owner made them.
+            Without a folder, names are opened as they are.
         annotations: A JSON file of COCO, whose ``images`` give each id its ``file_name``.
+        base: The folder that names are relative to without ``images``, if not the current one.
 
     A name is that of a file. Only a number, or a value of the column ``image_id``, is an image id.
     Annotations give its file; without them it is the file with this name, or else the one whose
@@ -375,13 +377,14 @@ class PairParser:
         self,
         images: str | os.PathLike[str] | None = None,
         annotations: str | os.PathLike[str] | None = None,
+        base: str = "",
     ) -> None:
-        self._finder = ImageFinder(images, annotations)
+        self._finder = ImageFinder(images, annotations, base)
         self._last: tuple[Any, bool, str, str] = (None, False, "", "")
         self._rows = self._unknown = 0
 
     def parse(self, row: Mapping[str, Any], where: str, name: str) -> Pair:
-        """Return the pair of a row, or raise with what it lacks; ``name`` is its id.
+        """Return the pair of a row, or raise naming the missing field; ``name`` is its id.
 
         A pair whose image id leads to no single file has a ``problem``.
         """

@@ -20,7 +20,7 @@ from discode._arrays import as_numpy
 from discode.errors import BadDataError, ImageError, InputError
 
 TILE = 1 << 20
-"""Pixels are converted by so many at a time, so that intermediate results stay small."""
+"""Pixels converted at a time, which keeps intermediate results small."""
 UNKNOWN_BELOW = 1 / 16
 """Where all pixels are below this share of a range, it may be another."""
 LEVEL = 1 / 256

@@ -117,7 +117,7 @@ class Table(dict[str, R]):
             loaded = load()
             MODULES.setdefault(module, owner.replace(" ", "-"))
             self[name] = self.adopt(name, loaded)
-        except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        except (Exception, SystemExit) as error:  # a module may raise anything on import
             why = str(error) if isinstance(error, InputError) else _described(error)
             whose = owner and f" of {owner}"
             raise InputError(f"cannot load the {self.kind} {name!r}{whose}: {why}") from error

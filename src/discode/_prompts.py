@@ -175,7 +175,7 @@ def _check(template: str, name: str, *, references: bool) -> None:
         lookup(_KNOWN, placeholder, f"placeholder of the prompt {name!r}")
     for placeholder in ("caption", "references") if references else ("caption",):
         if placeholder not in placeholders:
-            raise InputError(f"prompt {name!r} lacks the placeholder {{{placeholder}}}: add it")
+            raise InputError(f"prompt {name!r} has no placeholder {{{placeholder}}}; add it")
 
 
 FLEUR = Prompt("fleur", free=_FREE, with_references=_WITH_REFERENCES)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 import numbers
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from discode._columns import PairColumns, image_name, is_missing
 from discode._pairs import Pair, PairParser, pair_from
-from discode._scores import SENTENCE_COLUMNS, Metric, Scores
+from discode._scores import COLUMNS, Metric, Scores
 from discode.errors import InputError, lookup, require
 
 MAP_COLUMNS = ("score", "raw", "error", "signature")
-"""What ``Dataset.map`` gets."""
-FRAME_COLUMNS = (
-    *MAP_COLUMNS, "smoothing", "distribution", "bound", "other_score", *SENTENCE_COLUMNS, "flags",
-)  # fmt: skip
-"""What a frame gets, as far as the metric has it."""
+"""The columns that ``Dataset.map`` adds."""
+FRAME_COLUMNS = [name for name, each in COLUMNS.items() if each.scored or name == "signature"]
+"""The columns that a frame gets, as far as the metric has them."""
 
 
 def score_columns(
@@ -33,7 +31,7 @@ def score_columns(
     numbered: bool = False,
     partial: bool = False,
 ) -> Scores:
-    """Score N rows, given as columns; a row that is no pair is NaN, with the reason.
+    """Score N rows, given as columns; a row without a valid pair is NaN, with the reason.
 
     It is an error if most images are ids that lead to no single file, unless the rows are
     ``partial``: a few of a table.
@@ -94,7 +92,7 @@ def _pair_of(
 
 
 class RowOptions(TypedDict, total=False):
-    """Where a table has what; the attributes of :class:`RowScorer` say more."""
+    """The columns of a table; see the attributes of :class:`RowScorer`."""
 
     image: str
     caption: str
@@ -137,20 +135,12 @@ class RowScorer:
         self._check(rows, MAP_COLUMNS)
         text = rows[self.caption]
         single = isinstance(text, str) or not hasattr(text, "__len__")
-        table = {name: [rows[name]] if single else rows[name] for name in self._names()}
-        scores = self._score(table, partial=True)
-        # No column may be empty in one batch and full of text in the next: Arrow has one type each.
-        values: tuple[Sequence[Any], ...] = (
-            scores.value.tolist(),
-            [math.nan] * len(scores) if scores.raw is None else scores.raw.tolist(),
-            [scores.errors.get(row, "") for row in range(len(scores))],
-            [str(scores.signature)] * len(scores),
+        scores = self._score(
+            {name: [rows[name]] if single else rows[name] for name in self._names()}, partial=True
         )
-        columns = dict(zip(MAP_COLUMNS, values, strict=True))
-        if self.images is not None:
-            columns["file"] = [file or "" for file in self._files(scores, table)]
         return {
-            self.prefix + name: column[0] if single else column for name, column in columns.items()
+            self.prefix + name: column[0] if single else column
+            for name, column in ((name, _filled(scores, name)) for name in self._new(MAP_COLUMNS))
         }
 
     def frame(self, frame: Any) -> Any:
@@ -158,38 +148,50 @@ class RowScorer:
         if not isinstance(frame, require("pandas", "pandas").DataFrame):
             raise InputError(f"frame is a pandas.DataFrame, not {type(frame).__name__}")
         self._check(frame, FRAME_COLUMNS)
-        table = {name: frame[name].tolist() for name in self._names()}
-        scores = self._score(table)
-        columns = scores.to_pandas().drop(columns=["image", "caption"], errors="ignore")
-        if self.images is not None:
-            columns.insert(0, "file", self._files(scores, table))
-        return frame.assign(**{self.prefix + name: columns[name].array for name in columns})
+        scores = self._score({name: frame[name].tolist() for name in self._names()})
+        columns = scores.to_pandas()
+        new = [name for name in self._new(FRAME_COLUMNS) if name in columns]
+        return frame.assign(**{self.prefix + name: columns[name].array for name in new})
 
     def _names(self) -> list[str]:
         return [name for name in (self.image, self.caption, self.references) if name is not None]
 
-    def _files(self, scores: Scores, table: Mapping[str, Sequence[Any]]) -> list[str | None]:
-        columns = PairColumns.among(["image"])
-        return scores.files([image_name({"image": one}, columns) for one in table[self.image]])
+    def _new(self, columns: Iterable[str]) -> list[str]:
+        """Return the new columns, with the files that were opened where images have a folder."""
+        return [*columns] if self.images is None else ["file", *columns]
 
     def _score(self, columns: Mapping[str, Sequence[Any]], partial: bool = False) -> Scores:
         references = None if self.references is None else columns[self.references]
-        return score_columns(
+        scores = score_columns(
             self.metric, columns[self.image], columns[self.caption], references, self.images,
             annotations=self.annotations, numbered=PairColumns.among([self.image]).numbered,
             partial=partial,
         )  # fmt: skip
+        if self.images is None:
+            return scores
+        known = PairColumns.among(["image"])
+        names = (image_name({"image": image}, known) for image in columns[self.image])
+        return replace(scores, names=tuple(names))
 
     def _check(self, table: Any, new: Any) -> None:
-        """Raise where a table lacks a column, or has one that would be written over."""
+        """Raise where a column is missing, or where a new one would overwrite an existing one."""
         have = list(table)
         for name in self._names():
             lookup({str(known): known for known in have}, name, "column")
             if have.count(name) > 1:
-                raise InputError(f"there are {have.count(name)} columns {name!r}; give each a name")
-        for name in new if self.images is None else ("file", *new):
+                raise InputError(f"{have.count(name)} columns are called {name!r}; rename them")
+        for name in self._new(new):
             if self.prefix + name in have:
                 raise InputError(
-                    f"there is a column {self.prefix + name!r} already; drop it, or give another "
+                    f"column {self.prefix + name!r} already exists; drop it, or give another "
                     "prefix, such as prefix='discode_'"
                 )
+
+
+def _filled(scores: Scores, name: str) -> list[Any]:
+    """Return a column without None: Arrow has one type for all batches, some of which hold none."""
+    column = COLUMNS[name]
+    empty = math.nan if column.kind == "number" else ""
+    return [
+        empty if value is None else value for value in column.take(scores) or [empty] * len(scores)
+    ]

@@ -1,13 +1,14 @@
-"""Scores with everything that explains them, and the protocol of whatever makes them."""
+"""Scores with everything that explains them, and the protocol of metrics."""
 
 from __future__ import annotations
 
 import math
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, overload
+from itertools import chain
+from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +17,7 @@ from discode._pairs import Pair
 from discode._sentences import sentence_weights
 from discode._signature import Signature
 from discode.decoders import Decoder
-from discode.decoders._base import decode_checked
+from discode.decoders._base import decode_checked, greedy_stem
 from discode.decoders._bounds import truncation_bound
 from discode.errors import InputError, count_of, require
 from discode.readings import Readings, SentenceReadings
@@ -24,10 +25,6 @@ from discode.stats import ClusteredMean, Interval
 
 Floats = NDArray[np.float64]
 
-LISTS = ("images", "captions", "sentences")
-"""The columns of scores that are no numbers."""
-SENTENCE_COLUMNS = ("sentences", "lowest_sentence", "lowest_score")
-"""What a table says of captions that were judged by their sentences."""
 Progress = Callable[[int], None]
 """Called with the number of pairs just done."""
 
@@ -66,8 +63,8 @@ class Scores:
         answers: K names.
         flags: Name to (N,) booleans: "failed", "truncated", "generated", "bimodal", ...
         errors: Row number to the reason of its NaN.
-        bound: (N,) how wrong a score may be because a server left answers out; None where no
-            row is truncated.
+        bound: (N,) how wrong a score may be because a server left answers out; NaN for rows that
+            are not truncated, None where none is.
         other: (N,) for "bimodal" rows the score that a change of the log-probabilities by 0.05
             could make of theirs; NaN for the others.
         images: What each image is called, "" where it has no name; None where that is not known.
@@ -75,6 +72,11 @@ class Scores:
         sentences: For each caption its sentences with their scores, of which ``value``, ``raw`` and
             ``smoothing`` are the means (what follows the 32nd is judged as one text, and weighs as
             many as it holds), or None where it was judged whole; None where all were.
+        stem: (N,) the number of the scale's stem that is the likelier one.
+        ids, sources, numbers: The rows of an input that these are: their ids, files (None for the
+            command line) and numbers in them; None for pairs in memory.
+        names: The images as the input names them, likewise.
+        signatures: How each row's own score was made, where rows differ.
     """
 
     value: Floats
@@ -91,6 +93,12 @@ class Scores:
     sentences: tuple[SentenceScores | None, ...] | None = None
     other: Floats | None = None
     plain: Floats | None = None
+    stem: NDArray[np.intp] | None = None
+    ids: tuple[str, ...] | None = None
+    sources: tuple[str | None, ...] | None = None
+    numbers: tuple[int, ...] | None = None
+    names: tuple[str | None, ...] | None = None
+    signatures: tuple[str, ...] | None = None
 
     @classmethod
     def build(
@@ -101,13 +109,14 @@ class Scores:
         flags: Mapping[str, NDArray[np.bool_]] | None = None,
         pairs: Sequence[Pair] | None = None,
     ) -> Scores:
-        """Join what a decoder makes with what the readings, and the pairs, tell about each row."""
+        """Decode readings, and join the result with the flags and errors of readings and pairs."""
         decoded, infinite = decode_checked(decoder, readings)
         if pairs is not None and len(pairs) != len(decoded.score):
             raise InputError(f"{len(decoded.score)} readings are not those of {len(pairs)} pairs")
+        bound = truncation_bound(decoder, readings) if np.any(readings.truncated) else None
         failed = np.isnan(decoded.score)
         errors = {**infinite, **readings.errors}
-        for row in np.flatnonzero(failed).tolist():
+        for row in set(np.flatnonzero(failed).tolist()).difference(readings.sentences):
             one_stem = np.isnan(readings.stem_logp[row]).sum() == 1
             why = "only one stem was read; a served model reads both with read=forced"
             empty = "the reading holds NaN, or no mass on any answer"
@@ -130,7 +139,7 @@ class Scores:
                 **(flags or {}),
             },
             errors,
-            truncation_bound(decoder, readings) if np.any(readings.truncated) else None,
+            None if bound is None else np.where(np.asarray(readings.truncated), bound, math.nan),
             None
             if pairs is None
             else tuple(
@@ -141,6 +150,7 @@ class Scores:
             decoded.smoothing,
             other=decoded.other,
             plain=decoded.plain,
+            stem=greedy_stem(readings),
         )
         if not readings.sentences:
             return scores
@@ -166,9 +176,9 @@ class Scores:
             if column is not None:
                 column[[*parts]] = np.nan
         if means["bound"] is None and scores.bound is not None:
-            means["bound"] = np.zeros(len(self))
+            means["bound"] = np.full(len(self), np.nan)
         flags = {name: np.array(marks) for name, marks in self.flags.items()}
-        errors = {row: reason for row, reason in self.errors.items() if row not in parts}
+        errors = dict(self.errors)
         sentences: list[SentenceScores | None] = [None] * len(self)
         start = 0
         for row, (texts, _) in parts.items():
@@ -178,9 +188,10 @@ class Scores:
             for name, column in means.items():
                 if column is not None:
                     values = getattr(scores, name)
-                    column[row] = (
-                        0.0 if values is None else np.average(values[rows], weights=weights)
-                    )
+                    values = np.full(len(rows), np.nan) if values is None else values[rows]
+                    if name == "bound" and not np.isnan(values).all():
+                        values = np.nan_to_num(values)  # of sentences that are not truncated
+                    column[row] = np.average(values, weights=weights)
             for name, marks in scores.flags.items():
                 flags[name][row] = marks[rows].any()
             sentences[row] = SentenceScores(texts, tuple(scores.value[rows].tolist()))
@@ -232,28 +243,15 @@ class Scores:
 
     def _moved(self, move: Callable[[Any, Any], Any], errors: Mapping[int, str]) -> Scores:
         """Return what ``move(column, empty)`` makes of every column; ``empty`` is for new rows."""
-
-        def moved(column: Any, empty: Any = math.nan) -> Any:
-            return None if column is None else move(column, empty)
-
-        def listed(column: tuple[Any, ...] | None, empty: str | None = "") -> Any:
-            return None if column is None else tuple(move(np.array(column, object), empty))
-
-        return replace(
-            self,
-            value=moved(self.value),
-            raw=moved(self.raw),
-            distribution=moved(self.distribution),
-            flags={name: move(marks, name == "failed") for name, marks in self.flags.items()},
-            errors=errors,
-            bound=moved(self.bound),
-            other=moved(self.other),
-            plain=moved(self.plain),
-            images=listed(self.images),
-            captions=listed(self.captions),
-            smoothing=moved(self.smoothing),
-            sentences=listed(self.sentences, None),
-        )
+        columns: dict[str, Any] = {}
+        for name, empty in EMPTY.items():
+            column = getattr(self, name)
+            if isinstance(column, tuple):
+                columns[name] = tuple(move(np.array(column, object), empty))
+            elif column is not None:
+                columns[name] = move(column, empty)
+        flags = {name: move(marks, name == "failed") for name, marks in self.flags.items()}
+        return replace(self, **columns, flags=flags, errors=errors)
 
     def spread(self, places: Sequence[int], count: int, errors: Mapping[int, str]) -> Scores:
         """Return ``count`` rows, these at their ``places``; the others failed, with ``errors``."""
@@ -280,24 +278,20 @@ class Scores:
             errors |= {start + row: why for row, why in part.errors.items()}
             start += len(part)
 
-        def joined(name: str) -> Any:
-            columns = [getattr(part, name) for part in parts]
-            if all(column is None for column in columns):
+        def joined(columns: list[Any], empty: Any) -> Any:
+            known = next((column for column in columns if column is not None), None)
+            if known is None:
                 return None
-            # A bound, and sentences, are there where they are needed.
-            rows = zip(columns, map(len, parts), strict=True)
-            if name in LISTS:
-                return sum(((None,) * n if column is None else column for column, n in rows), ())
-            empty = 0.0 if name == "bound" else math.nan
-            return np.concatenate(
-                [np.full(n, empty) if column is None else column for column, n in rows]
-            )
+            shape = np.shape(known)[1:] if isinstance(known, np.ndarray) else ()
+            rows = [
+                np.full((len(part), *shape), empty) if column is None else column
+                for part, column in zip(parts, columns, strict=True)
+            ]
+            return np.concatenate(rows) if isinstance(known, np.ndarray) else tuple(chain(*rows))
 
-        names = ("value", "raw", "smoothing", "distribution", "plain", "bound", "other", *LISTS)
-        flags = {
-            name: np.concatenate([part.flags[name] for part in parts]) for name in parts[0].flags
-        }
-        columns = {name: joined(name) for name in names}
+        columns = {n: joined([getattr(p, n) for p in parts], empty) for n, empty in EMPTY.items()}
+        names = dict.fromkeys(chain(*(part.flags for part in parts)))
+        flags = {name: joined([part.flags.get(name) for part in parts], False) for name in names}
         return replace(parts[0], **columns, flags=flags, errors=errors)._take(np.argsort(places))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -324,10 +318,12 @@ class Scores:
     def mean(self, axis: int | None = None, dtype: None = None, out: None = None) -> float:
         """Return the mean over the pairs that could be judged; NaN if none could.
 
-        The arguments are those with which ``np.mean`` calls it, and say nothing.
+        ``np.mean`` passes the arguments; only their defaults are allowed.
         """
         if axis not in (None, 0, -1) or dtype is not None or out is not None:
-            raise InputError("scores have one axis, and a float for a mean; use scores.value")
+            raise InputError(
+                "the mean of scores takes no axis, dtype or out; use scores.value.mean(...)"
+            )
         judged = self.value[~np.isnan(self.value)]
         return float(judged.mean()) if judged.size else math.nan
 
@@ -342,8 +338,8 @@ class Scores:
         """Return the mean with its bootstrap interval over images.
 
         Captions of one image are not independent: whole images are resampled. ``images`` (N,)
-        names each row's image, by default ``self.images``; a row without a name counts as an image
-        of its own. Below 30 images the interval is too narrow, and below three its bounds are NaN.
+        names each row's image, by default ``self.images``; a row without a name is an image by
+        itself. Below 30 images the interval is too narrow, and below three its bounds are NaN.
 
         >>> from discode._signature import Signature
         >>> scores = Scores(np.array([0.25, 0.5, 0.75, 0.5]), Signature(()))
@@ -363,40 +359,17 @@ class Scores:
         return {name: int(np.count_nonzero(marks)) for name, marks in self.flags.items()}
 
     def columns(self) -> dict[str, list[Any]]:
-        """Return the rows as JSON-ready columns, None where a row has nothing.
+        """Return the :data:`COLUMNS` of scores as JSON-ready lists, None where a row has nothing.
 
-        A metric that asks no model has neither ``raw`` nor ``smoothing`` nor ``distribution``,
-        ``bound`` is there where a row is truncated, ``other_score`` where one is bimodal, and
-        ``sentences``, ``lowest_sentence`` and
-        ``lowest_score`` where one was judged by sentences; ``score``, ``flags`` and ``error``
-        always are.
+        A column that no row has is left out: ``raw``, ``smoothing`` and ``distribution`` where no
+        model was asked, ``bound`` where no row is truncated, ``other_score`` where none is bimodal,
+        and those of sentences where no caption was judged by them.
         """
-        columns: dict[str, list[Any]] = {"score": or_none(self.value)}
-        for name, values in (("raw", self.raw), ("smoothing", self.smoothing)):
-            if values is not None:
-                columns[name] = or_none(values)
-        if self.distribution is not None:
-            columns["distribution"] = lists_or_none(self.distribution)
-        if self.bound is not None:
-            columns["bound"] = or_none(self.bound)
-        if self.other is not None and self.flags["bimodal"].any():
-            columns["other_score"] = or_none(self.other)
-        if self.sentences is not None:
-            rows = [(each and len(each.texts), *(each.lowest if each else (None, None)))
-                    for each in self.sentences]  # fmt: skip
-            columns |= {name: [row[k] for row in rows] for k, name in enumerate(SENTENCE_COLUMNS)}
-        flags: list[list[str]] = [[] for _ in range(len(self))]
-        for name, marks in self.flags.items():
-            for row in np.flatnonzero(marks).tolist():
-                flags[row].append(name)
-        return columns | {"flags": flags, "error": [self.errors.get(i) for i in range(len(self))]}
+        return self._taken(name for name, column in COLUMNS.items() if column.scored)
 
-    def files(self, names: Sequence[str | None]) -> list[str | None]:
-        """Return the image files that were opened; None where ``names`` (N,) name them already."""
-        return [
-            file if file and not file.endswith(name or "") else None
-            for file, name in zip(self.images or [""] * len(self), names, strict=True)
-        ]
+    def _taken(self, names: Iterable[str]) -> dict[str, Any]:
+        taken = {name: COLUMNS[name].take(self) for name in names}
+        return {name: values for name, values in taken.items() if values is not None}
 
     def rows(self, ids: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """Yield one JSON-ready dictionary per row: an id, and :meth:`columns`."""
@@ -405,15 +378,155 @@ class Scores:
             yield dict(zip(columns, values, strict=True))
 
     def to_pandas(self) -> Any:
-        """Return a ``pandas.DataFrame``: image and caption where known, and the columns of rows.
+        """Return a ``pandas.DataFrame`` with the columns of a score file that are known.
 
-        The names are those of a score file (docs/output.md); every row has its signature.
+        docs/output.md describes them; every row has its signature.
         """
-        columns: dict[str, Any] = {"image": self.images, "caption": self.captions}
-        columns |= self.columns() | {"score": self.value, "signature": str(self.signature)}
-        columns |= {"raw": self.raw, "smoothing": self.smoothing, "bound": self.bound}
-        known = {name: column for name, column in columns.items() if column is not None}
+        known = {
+            name: np.array(values, float) if COLUMNS[name].kind == "number" else values
+            for name, values in self._taken(COLUMNS).items()
+        }
         return require("pandas", "pandas").DataFrame(known, index=range(len(self)))
+
+
+EMPTY: dict[str, Any] = {
+    **dict.fromkeys(
+        ("value", "raw", "smoothing", "distribution", "plain", "bound", "other"), math.nan
+    ),
+    "stem": 0,
+    **dict.fromkeys(("images", "captions", "ids", "signatures"), ""),
+    **dict.fromkeys(("sentences", "sources", "numbers", "names"), None),
+}
+"""The fields of scores with a value per row, and the value of a row that has none."""
+
+
+class ScoreColumn(NamedTuple):
+    """A column of tables with scores.
+
+    Attributes:
+        about: What it means.
+        take: Takes it from scores: a JSON-ready value per row, or None where no row has one.
+        kind: "text", "word" (a text that many rows share), "whole", "number", "texts", "numbers".
+        scored: Whether it describes the score, rather than the row of an input.
+    """
+
+    about: str
+    take: Callable[[Scores], Sequence[Any] | None]
+    kind: str = "text"
+    scored: bool = True
+
+
+def _file_names(scores: Scores) -> list[str | None] | None:
+    if scores.names is None or scores.images is None:
+        return None
+    return [
+        file if file and not file.endswith(name or "") else None
+        for file, name in zip(scores.images, scores.names, strict=True)
+    ]
+
+
+def _flags(scores: Scores) -> list[list[str]]:
+    flags: list[list[str]] = [[] for _ in range(len(scores))]
+    for name, marks in scores.flags.items():
+        for row in np.flatnonzero(marks).tolist():
+            flags[row].append(name)
+    return flags
+
+
+def _number(name: str) -> Callable[[Scores], list[float | None] | None]:
+    def take(scores: Scores) -> list[float | None] | None:
+        values = getattr(scores, name)
+        return None if values is None else or_none(values)
+
+    return take
+
+
+def _of_sentences(
+    take: Callable[[SentenceScores], Any],
+) -> Callable[[Scores], list[Any] | None]:
+    def taken(scores: Scores) -> list[Any] | None:
+        if scores.sentences is None:
+            return None
+        return [None if each is None else take(each) for each in scores.sentences]
+
+    return taken
+
+
+COLUMNS: dict[str, ScoreColumn] = {
+    "id": ScoreColumn(
+        "the row's `id`, COCO's `image_id`, a tar's key, or the row's number (with several files, "
+        "after the file's name)",
+        lambda scores: scores.ids, scored=False,
+    ),
+    "source": ScoreColumn(
+        "the input file; null for an image given on the command line",
+        lambda scores: scores.sources, "word", scored=False,
+    ),
+    "row": ScoreColumn(
+        "the row's number in that file, from 0", lambda scores: scores.numbers, "whole",
+        scored=False,
+    ),
+    "image": ScoreColumn(
+        "the image as named in the input",
+        lambda scores: scores.images if scores.names is None else scores.names, scored=False,
+    ),
+    "file": ScoreColumn(
+        "the image file that was opened, if `image` is an id or another name",
+        _file_names, scored=False,
+    ),
+    "caption": ScoreColumn("the caption", lambda scores: scores.captions, scored=False),
+    "method": ScoreColumn(
+        "the decoder, as given; each of several has its own row",
+        lambda scores: None, "word", scored=False,
+    ),
+    "score": ScoreColumn("the score", _number("value"), "number"),
+    "raw": ScoreColumn(
+        "the answer of greedy decoding",
+        _number("raw"), "number",
+    ),
+    "smoothing": ScoreColumn(
+        "the mean of the answers under the model's probabilities",
+        _number("smoothing"), "number",
+    ),
+    "bound": ScoreColumn(
+        "for a truncated row, the largest possible error of the score",
+        _number("bound"), "number",
+    ),
+    "other_score": ScoreColumn(
+        "for a bimodal row, the score that a change of the log-probabilities by 0.05 could give it",
+        lambda s: or_none(s.other) if s.other is not None and s.flags["bimodal"].any() else None,
+        "number",
+    ),
+    "distribution": ScoreColumn(
+        "probabilities of the scale's answers, lowest first, unless judged by sentence",
+        lambda s: None if s.distribution is None else lists_or_none(s.distribution), "numbers",
+    ),
+    "sentences": ScoreColumn(
+        "the number of sentences, if judged by sentence: score, raw and smoothing are then means "
+        "(text after the 32nd is judged as one and weighted by its number of sentences)",
+        _of_sentences(lambda each: len(each.texts)), "whole",
+    ),
+    "lowest_sentence": ScoreColumn(
+        "the sentence with the lowest score",
+        _of_sentences(lambda each: each.lowest[0]),
+    ),
+    "lowest_score": ScoreColumn(
+        "the score of that sentence", _of_sentences(lambda each: each.lowest[1]), "number"
+    ),
+    "flags": ScoreColumn(
+        "a list: failed, truncated, generated, cut, degenerate, bimodal, defused", _flags, "texts"
+    ),
+    "error": ScoreColumn(
+        "the reason for a missing score",
+        lambda scores: [scores.errors.get(row) for row in range(len(scores))],
+    ),
+    "signature": ScoreColumn(
+        "model, prompt, decoder and options of this score",
+        lambda scores: scores.signatures or [str(scores.signature)] * len(scores), "word",
+        scored=False,
+    ),
+}  # fmt: skip
+"""Every column, in the order of score files. Files have all of them."""
 
 
 def or_none(values: Floats) -> list[float | None]:

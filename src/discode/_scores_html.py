@@ -34,7 +34,7 @@ def scores_table(scores: Any) -> str:
     except InputError:  # another metric, or a scale of the caller's own: no bars
         low, high = math.nan, math.nan
     texts: dict[str, Sequence[str]] = {}
-    if scores.images is not None:  # a file's name tells images apart
+    if scores.images is not None:  # the file name is enough to distinguish images
         texts["image"] = [Path(name).name for name in scores.images[:HTML_ROWS]]
     if scores.captions is not None:
         texts["caption"] = scores.captions

@@ -13,7 +13,7 @@ WAYS = ("auto", "caption", "sentence")
 """How captions may be judged: by their sentences where the judge would not read all of them
 ("auto"), as a whole always, or by their sentences always."""
 MAX_SENTENCES = 32
-"""Of a caption; what comes after them is judged as one more: no caption costs any number."""
+"""The most sentences of a caption; the text after them is judged as one more."""
 
 # What ends a sentence before a space, or by itself in Chinese and Japanese, with the quotes and
 # brackets that close after it. One that goes on with such marks began earlier: long rows of dots
@@ -38,7 +38,7 @@ _NUMBERED = re.compile(_BEFORE + r"(?:nos?|figs?|pp?|vol|ch|sec)$", re.IGNORECAS
 
 
 def not_a_way(by: object) -> InputError:
-    """Return what to raise for anything but one of the :data:`WAYS`."""
+    """Return the error for a value other than the :data:`WAYS`."""
     return InputError(f"by={shortened(by)} is not allowed; give {', '.join(WAYS)}")
 
 
@@ -48,7 +48,7 @@ def split_sentences(text: str, most: int = MAX_SENTENCES) -> list[str]:
     What follows the first ``most`` is not split.
 
     Every character but the space between two of them is in one of them. Lines of a list are
-    sentences; a line that goes on with a small letter, or follows a colon, is not.
+    sentences, except one that begins with a small letter or follows a colon.
 
     >>> split_sentences("Mr. Fox waits at 1.5 m. He is red... or brown. Who knows?")
     ['Mr. Fox waits at 1.5 m.', 'He is red... or brown.', 'Who knows?']

@@ -35,7 +35,7 @@ class SignedDecoder:
 
     @classmethod
     def of(cls, decoder: Decoder) -> SignedDecoder:
-        """Return what a signature says of a decoder."""
+        """Return a decoder as it is signed."""
         name = decoder.name
         if not type(decoder).__module__.startswith("discode."):
             name = f"{name}@{plugin_version(type(decoder).__module__)}"
@@ -69,7 +69,7 @@ def _unescaped(text: str) -> str:
 class Signature:
     """How a number was made: everything that shaped it, by name.
 
-    ``str()`` is the long form, ``key:value|key:value``, to be written beside every number;
+    ``str()`` is the long form, ``key:value|key:value``, to be written with every number;
     :attr:`short` is for table headings. Ask for a field instead of taking them apart.
 
     >>> signature = Signature.of(metric="bleu-4", tokenizer="ptb")
@@ -86,7 +86,7 @@ class Signature:
 
     @classmethod
     def read(cls, written: str | Mapping[str, str]) -> Signature:
-        """Return a signature from what a run log or a score file has: its text, or its fields.
+        """Read the signature of a run log or a score file: its text, or its fields.
 
         >>> Signature.read("discode:0.2.0|decoder:raw(reading=greedy)|ties:wrong").decoder
         SignedDecoder(name='raw', options=(('stem', 'greedy'),))

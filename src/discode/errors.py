@@ -32,17 +32,17 @@ class DiscodeError(Exception):
 
 
 class InputError(DiscodeError, ValueError):
-    """What the user gave cannot be used; the message says what is allowed."""
+    """Input that cannot be used; the message names what is allowed."""
 
 
 class UnknownNameError(InputError):
-    """A name that stands in no table."""
+    """A name that no table contains."""
 
 
 class BadDataError(InputError):
     """A caption or image that is missing, or pixels that are NaN: the data's fault, not the call's.
 
-    A judge makes a failed row of it; whatever makes a single pair or image raises it.
+    A judge makes a failed row of it; functions for a single pair or image raise it.
     """
 
 
@@ -59,9 +59,9 @@ class BackendError(DiscodeError, RuntimeError):
 
 
 class RejectedError(BackendError):
-    """A server says that the request itself is wrong (400, 422): asking again is no use.
+    """A server rejected the request itself (400, 422): retrying is useless.
 
-    ``complaint`` is what it said, without the address.
+    ``complaint`` is its message, without the address.
     """
 
     def __init__(self, message: str, complaint: str = "") -> None:

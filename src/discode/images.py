@@ -33,10 +33,10 @@ MAX_FILE = 256 << 20
 """Bytes of an image file; larger ones are refused, and never read."""
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "TIFF", "WEBP")
-"""The formats that are opened, whatever a file is called. Pillow knows more, and hands some of them
+"""The formats that are opened, whatever the file name. Pillow knows more, and hands some of them
 to other programs: an EPS to Ghostscript."""
 _MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
-# Bytes per pixel, measured: what decoders take beside the result; 4 bytes for all other modes.
+# Bytes per pixel, measured: what decoders take besides the result; 4 bytes for all other modes.
 _DECODER_BYTES = {"WEBP": 13, "AVIF": 10}
 _PROGRESSIVE_BYTES = 6
 # Tags of TIFF; a tile may be larger than the image.
@@ -109,7 +109,7 @@ ImageInput = ImageSource | SupportsShape | IO[bytes] | bytearray | memoryview
 
 
 def as_image(image: ImageInput) -> ImageSource:
-    """Return what somebody has for an image as one of the few kinds that are passed on.
+    """Convert any supported image to one of the few types used inside.
 
     Arrays and tensors become open images (:func:`from_array`), open files their bytes.
 
@@ -119,7 +119,7 @@ def as_image(image: ImageInput) -> ImageSource:
     if isinstance(image, str | bytes | os.PathLike | Image.Image | SharedImage):
         return image
     if isinstance(image, bytearray | memoryview | io.BytesIO):
-        # All of it: whoever has just written to a BytesIO stands at its end.
+        # From the start: after writing, a BytesIO is at its end.
         return image.getvalue() if isinstance(image, io.BytesIO) else bytes(image)
     if hasattr(image, "read"):
         with suppress(AttributeError, OSError):  # from its start, as often as it is given
@@ -162,7 +162,7 @@ def open_image(image: ImageInput) -> Image.Image:
     data = b"" if isinstance(source, Image.Image) else image_bytes(source)
     try:
         with warnings.catch_warnings():
-            # Pillow warns of what is refused here, and of whatever is odd in a file's metadata.
+            # Pillow warns of what is refused here, and of odd metadata.
             warnings.filterwarnings("ignore", module=r"PIL\.")
             if isinstance(source, Image.Image):
                 return _decode(source, b"", owned=False)
@@ -354,7 +354,7 @@ def image_bytes(image: str | os.PathLike[str] | bytes | SharedImage) -> bytes:
 
 
 def _missing_number(path: Path) -> str | None:
-    """Say what is wrong where a file that is missing is but a number, as COCO numbers images."""
+    """Word the problem of a missing file whose name is a number, as COCO numbers images."""
     if not re.fullmatch(r"\d{1,18}", path.name):
         return None
     if path.name == str(path):
@@ -374,5 +374,5 @@ def demo_path() -> Path:
     """
     folder = Path(__file__).parent / "data" / "demo"
     if not folder.is_dir():
-        raise InputError("this installation lacks the demo data; reinstall discode")
+        raise InputError("the demo data are missing from this installation; reinstall discode")
     return folder

@@ -1,4 +1,4 @@
-"""Options: declared once by what takes them, and all that is said about them follows from that.
+"""Options: declared once by their owner; help, checks and signatures follow from that.
 
     sigma2: float = option(0.1, "variance σ² in α = N(s_raw; μ, σ²)", POSITIVE)
 
@@ -119,7 +119,7 @@ class Option:
 
     @property
     def allowed_text(self) -> str:
-        """The values it accepts, as they are typed; None goes without saying."""
+        """The values it accepts, as they are typed, without None."""
         return ", ".join(
             option_text(value) if isinstance(value, str | bool | None) else value.text
             for value in self.allowed
@@ -224,7 +224,7 @@ def read_options(
 ) -> dict[str, Any]:
     """Return values in their types; a name that is not declared is an error.
 
-    ``whose`` says in messages what takes the options ("method 'discode'").
+    ``whose`` names the owner of the options in messages ("method 'discode'").
 
     >>> read_options([Option("draws", 5, "how many", (SIZE,))], {"draws": "2"}, "pascal50s")
     {'draws': 2}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from discode._cli.model_options import model_options
+from discode._cli.flags import model_options
 from discode.backends import KINDS, kind_of, open_backend
 from discode.backends._served.client import Prices
 from discode.errors import InputError, UnknownNameError

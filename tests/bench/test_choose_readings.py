@@ -58,7 +58,7 @@ def test_every_form_of_a_file_gives_the_same_choice(tmp_path: Path) -> None:
     for name, rows in (("b.jsonl", listed), ("c.jsonl", named)):
         (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
     files = [("--readings", tmp_path / name) for name in ("a.csv", "b.jsonl", "c.jsonl")]
-    shown = table(*(word for pair in files for word in pair), "--ratings", "score")
+    shown = table(*(word for pair in files for word in pair), "--rating-column", "score")
     names = ["a.csv", "b.jsonl", "c.jsonl"]
     assert list(shown) == [row for name in names for row in (name, f"{name}, ties %")]
     assert shown["a.csv"] == shown["b.jsonl"] == shown["c.jsonl"]
@@ -81,7 +81,7 @@ def test_every_form_of_a_file_gives_the_same_choice(tmp_path: Path) -> None:
     assert ties["raw"] == pytest.approx(100 * equal, abs=1e-3)
     assert ties["smoothing"] == ties["paper"] == 0
     out = tmp_path / "out"
-    call("choose", "--readings", tmp_path / "a.csv", "--ratings", "score", "-o", out)
+    call("choose", "--readings", tmp_path / "a.csv", "--rating-column", "score", "-o", out)
     chosen = json.loads((out / "decoder.json").read_text())["chosen"]
     assert (chosen["readings"], chosen["ratings"]) == ("a.csv", "score")
     assert (chosen["images"], chosen["judgments"]) == (30, 60)
@@ -102,7 +102,7 @@ def test_rows_are_left_out_by_conditions_and_counted(tmp_path: Path) -> None:
     ]  # fmt: skip
     for name, content in (("a", rows), ("b", rows + more)):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, content)))
-    wanted = ("--ratings", "people", "--ratings", "score", "--where", "parsed >= 1",
+    wanted = ("--rating-column", "people", "--rating-column", "score", "--where", "parsed >= 1",
               "--where", "split==test")  # fmt: skip
     both = "--readings", tmp_path / "a.jsonl", "--readings", tmp_path / "b.jsonl"
     shown = table(*both, *wanted, status=1)  # two rows without a score
@@ -116,9 +116,11 @@ def test_rows_are_left_out_by_conditions_and_counted(tmp_path: Path) -> None:
     assert chosen["where"] == ["parsed >= 1", "split==test"]
     assert (clean["judgments"], chosen["judgments"]) == (60, 60)
     for condition in ("parsed", ">=1", "parsed>=", "parsed=>1"):
-        refused(call("choose", *both, "--ratings", "score", "--where", condition), condition)
-    refused(call("choose", *both, "--ratings", "score", "--where", "other>1"), "line 1", "other")
-    refused(call("choose", *both, "--ratings", "score", "--where", "parsed>1"), "a.jsonl")
+        refused(call("choose", *both, "--rating-column", "score", "--where", condition), condition)
+    refused(
+        call("choose", *both, "--rating-column", "score", "--where", "other>1"), "line 1", "other"
+    )
+    refused(call("choose", *both, "--rating-column", "score", "--where", "parsed>1"), "a.jsonl")
 
 
 def test_ties_are_not_paid_for(tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_ties_are_not_paid_for(tmp_path: Path) -> None:
     lines += [",".join(map(str, (a, *row))) for a, row in zip(truth, np.log(p), strict=True)]
     (tmp_path / "a.csv").write_text("\n".join(lines))
     out = tmp_path / "out"
-    command = ("--readings", tmp_path / "a.csv", "--ratings", "people", "--scale", "five")
+    command = ("--readings", tmp_path / "a.csv", "--rating-column", "people", "--scale", "five")
     row, ties = table(*command).values()
     assert ties["raw"] > 10 > ties["smoothing"]
     done = call("choose", *command, "--resamples", 100, "-o", out)
@@ -154,7 +156,7 @@ def test_what_is_held_out_has_its_name(unit: str, tmp_path: Path) -> None:
         rows = [{"image": i, **row} for i, row in zip(drawn.image.tolist(), rows, strict=True)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "few.jsonl").write_text("\n".join(map(json.dumps, rows[:4])))
-    command = ("choose", "--ratings", "score", "--readings")
+    command = ("choose", "--rating-column", "score", "--readings")
     done = call(*command, tmp_path / "a.jsonl", "--calibrate", "-o", tmp_path)
     assert done.stdout.count(f"on held-out {unit}") == 2
     assert {"images": "rows", "rows": "images"}[unit] not in done.stdout.replace("hump: rows", "")
@@ -174,7 +176,9 @@ def test_rows_of_an_image_stay_together_whatever_its_column(column: str, tmp_pat
         for image, value, row in zip(images, score, logp, strict=True)
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    done = call("choose", "--ratings", "score", "--readings", tmp_path / "a.jsonl", "-o", tmp_path)
+    done = call(
+        "choose", "--rating-column", "score", "--readings", tmp_path / "a.jsonl", "-o", tmp_path
+    )
     assert json.loads((tmp_path / "decoder.json").read_text())["chosen"]["images"] == 29 + 3
     assert "images: 32; rows without an image, each a group: 3" in done.stdout
 
@@ -185,18 +189,18 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
         "score,logp_1,logp_2,logp_3,logp_4,logp_5\n1,-1,-1,-2,-3,-4\nx,-1,-1,-1,-1,-1\n"
     )
     command = ("choose", "--readings", file, "--scale", "five")
-    refused(call(*command), "--ratings")
-    refused(call(*command, "--ratings", "people"), "people", "logp_1")
-    refused(call(*command, "--ratings", "score"), "line 3", "score", "'x'")
-    refused(call("choose", "--readings", file, "--ratings", "logp_1"), "logp_0")
-    refused(call(*command, "--ratings", "score", "--data", tmp_path), "--data")
-    refused(call("choose", "--readings", tmp_path / "none.csv", "--ratings", "x"), "none.csv")
+    refused(call(*command), "--rating-column")
+    refused(call(*command, "--rating-column", "people"), "people", "logp_1")
+    refused(call(*command, "--rating-column", "score"), "line 3", "score", "'x'")
+    refused(call("choose", "--readings", file, "--rating-column", "logp_1"), "logp_0")
+    refused(call(*command, "--rating-column", "score", "--data", tmp_path), "--data")
+    refused(call("choose", "--readings", tmp_path / "none.csv", "--rating-column", "x"), "none.csv")
     refused(call("choose", "--scale", "five"), "--readings")
     refused(call("choose", "--where", "score>1"), "--readings")
     refused(call("choose", "-m", "paper"), "--readings")
-    refused(call(*command, "--ratings", "score", "-m", "chosen/decoder.json"), "decoder.json")
-    refused(call(*command, "--ratings", "score", "-m", "papr"), "papr")
-    refused(call("choose", "--ratings", file, "--ratings", "score"), "--readings")
+    refused(call(*command, "--rating-column", "score", "-m", "chosen/decoder.json"), "decoder.json")
+    refused(call(*command, "--rating-column", "score", "-m", "papr"), "papr")
+    refused(call("choose", "--rating-column", file, "--rating-column", "score"), "--readings")
 
 
 @pytest.mark.data
@@ -210,7 +214,8 @@ def test_real_judges(data: Path) -> None:
     # is 5, where people's scores have 102 values: 58.10 * (4 / 5) / (101 / 102).
     shown = table(
         *(word for file in files for word in ("--readings", file)), "--scale", "five",
-        "--ratings", "gt_score_continuous", "--ratings", "gt_score", "--where", "parsed_score>=1",
+        "--rating-column", "gt_score_continuous", "--rating-column", "gt_score",
+        "--where", "parsed_score>=1",
     )  # fmt: skip
     expected = {
         "divake_v2.csv": (5716, 27.97, 30.77, 0, 0, 0),
@@ -248,4 +253,8 @@ def test_the_tables_of_the_pages_are_current(
 def test_an_answers_own_column_is_no_rating(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("score,1,2,3,4,5\n" + "3,-1,-2,-3,-4,-5\n" * 9)
-    refused(call("choose", "--readings", path, "--ratings", "4", "-s", "five"), "a.csv line 2", "4")
+    refused(
+        call("choose", "--readings", path, "--rating-column", "4", "-s", "five"),
+        "a.csv line 2",
+        "4",
+    )

@@ -189,7 +189,7 @@ def test_the_command_from_readings_to_scores(tmp_path: Path) -> None:
     ]  # fmt: skip
     file, out = tmp_path / "a.jsonl", tmp_path / "out"
     file.write_text("\n".join(rows))
-    command = ("choose", "--readings", file, "--ratings", "people", "--resamples", 199)
+    command = ("choose", "--readings", file, "--rating-column", "people", "--resamples", 199)
     assert "linear" not in call(*command).stdout
     done = call(*command, "--learn", "-o", out)
     assert done.returncode == 0, done.stderr

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discode._pairs import Pair
+from discode._pairs import NO_REFERENCES, Pair
 from discode._scores import Scores
 from discode.bench import RunLog, compare_metrics, label_metrics, run_metrics
 from discode.bench._run import measure_by, measure_result, pairs_to_judge
 from discode.benchmarks import Benchmark
 from discode.benchmarks._base import keep_images
 from discode.errors import InputError
-from discode.metrics._base import NO_IMAGE, NO_REFERENCES
+from discode.metrics._base import NO_IMAGE
 from tests.helpers.fake_runs import (
     QUICK,
     FakeFactory,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from discode._cli import score
+from discode._cli import flags
 from discode._judge import load
 from discode._pairs import Pair
 from discode._prompts import Prompt
@@ -41,7 +41,7 @@ def test_a_chunk_holds_a_batch(
     monkeypatch.chdir(tmp_path)
     table = [{**row, "image": row["id"]} for row in rows(3000)]
     path, model = write_table(tmp_path / "set.csv", table), Large()
-    monkeypatch.setattr(score, "load", lambda _, **options: load(model, **options))
+    monkeypatch.setattr(flags, "load", lambda _, **options: load(model, **options))
     monkeypatch.setattr("discode._judge.image_digest", str)
     done = call("score", "-i", path, *output)
     assert done.returncode == 1, done.stderr  # some of them are made to fail

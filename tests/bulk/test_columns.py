@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from discode._cli import app
 from discode._pairs import Pair
-from discode.bulk._columns import COLUMNS, VERSION
+from discode._scores import COLUMNS
+from discode.bulk._columns import VERSION
 from discode.decoders import get_decoder
 from discode.images import demo_path
 from discode.metrics._scorefile import ScoreFile

@@ -25,14 +25,11 @@ def write_samples(path: Path, n: int, mode: str = "w") -> Path:
 def test_small_tables_and_tars_are_counted(tmp_path: Path) -> None:
     assert count_rows(find_inputs(write_lines(tmp_path / "a.jsonl", 30))) == RowCount(30)
     (tmp_path / "a.csv").write_text('image,caption\n1.jpg,"two\nlines"\n2.jpg,one\n')
-    assert count_rows(find_inputs(tmp_path / "a.csv")) == RowCount(2)
-    path = write_table(tmp_path / "a.json", [{"image_id": 1, "caption": "a"}] * 3)
-    assert count_rows(find_inputs(path)) == RowCount(3)
+    assert count_rows(find_inputs(tmp_path / "a.csv")) == RowCount(3, exact=False)  # lines
     assert count_rows(find_inputs(write_samples(tmp_path / "a.tar", 20))) == RowCount(20)
 
 
 def test_large_ones_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "COUNTED_BYTES", 100)
     monkeypatch.setattr(counting, "SAMPLES", {"jsonl": 2000, "tar": 30})
     write_lines(tmp_path / "a.jsonl", 500)
     write_lines(tmp_path / "b.jsonl", 300)
@@ -45,7 +42,6 @@ def test_large_ones_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_parquet_says_it_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow", reason="Parquet is tested with discode-eval[parquet]")
-    monkeypatch.setattr(counting, "COUNTED_BYTES", 0)
     table = [{"image": "1.jpg", "caption": "a"}] * 70
     assert count_rows(find_inputs(write_table(tmp_path / "a.parquet", table))) == RowCount(70)
     write_table(tmp_path / "b.parquet", table)
@@ -54,11 +50,10 @@ def test_parquet_says_it_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert count_rows(find_inputs(tmp_path)) == RowCount(140, exact=False)
 
 
-def test_what_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_unknown_number(tmp_path: Path) -> None:
     assert count_rows(find_inputs(write_samples(tmp_path / "a.tar.gz", 9, "w:gz"))) is None
     (tmp_path / "bad.parquet").write_bytes(b"no table")
     assert count_rows(find_inputs(tmp_path / "bad.parquet")) is None
-    monkeypatch.setattr(counting, "COUNTED_BYTES", 0)
     (tmp_path / "coco.json").write_text('[{"image_id": 1, "caption": "a"}]')
     assert count_rows(find_inputs(tmp_path / "coco.json")) is None
 

@@ -307,7 +307,7 @@ def test_score_a_file_and_resume(tmp_path: Path, recording: str) -> None:
         db.execute("UPDATE readings SET answer_logp = stem_logp")
     damaged = call("store", "export", store, tmp_path / "none.jsonl")
     assert damaged.returncode == 1
-    assert "left out: 1 damaged reading" in damaged.stderr
+    assert "skipped: 1 damaged reading" in damaged.stderr
     assert "read again: 1 damaged reading in it" in call(*command).stderr
     imported = call("store", "import", tmp_path / "new.db", tmp_path / "kept.jsonl")
     assert "1 in " in imported.stdout
@@ -337,12 +337,14 @@ def test_score_mistakes(tmp_path: Path, recording: str) -> None:
 
 def test_nothing_that_is_read_is_overwritten(tmp_path: Path, file: Path, recording: str) -> None:
     before = file.read_bytes()
-    refused(call("decode", file, "-o", file), "also read")
+    refused(call("decode", file, "-o", file), "also an input")
     (tmp_path / "link.jsonl").symlink_to(file)
-    refused(call("decode", file, "-o", tmp_path / "link.jsonl"), "also read")
-    refused(call("score", "-i", file, "--model", recording, "-o", file), "also read")
-    refused(call("score", CAT, "x", "--model", f"recorded:{file}", "-o", file), "also read")
-    refused(call("score", CAT, "x", "--model", recording, "--store", file, "-o", file), "also read")
+    refused(call("decode", file, "-o", tmp_path / "link.jsonl"), "also an input")
+    refused(call("score", "-i", file, "--model", recording, "-o", file), "also an input")
+    refused(call("score", CAT, "x", "--model", f"recorded:{file}", "-o", file), "also an input")
+    refused(
+        call("score", CAT, "x", "--model", recording, "--store", file, "-o", file), "also an input"
+    )
     assert file.read_bytes() == before
 
 
@@ -358,7 +360,7 @@ def test_a_row_on_another_scale_than_asked_for_fails(tmp_path: Path) -> None:
     path.write_text(json.dumps({"scale": "E-A", "log_probs": dict.fromkeys("ABCDE", -2.5)}))
     done = call("decode", path, "-s", "letters")
     assert done.returncode == 1
-    assert "--scale says 'letters'" in done.stderr
+    assert "'letters'" in done.stderr
 
 
 def test_standard_input_and_narrow_terminals(file: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import discode
 from discode._cli.output import open_scores
 from discode.bench._compare import GROUP_RULE
-from discode.bulk._columns import ScoredRows
+from discode.bulk._judging import at_rows
 from tests.helpers.command_line import call, refused
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.samples import png
@@ -27,10 +27,8 @@ def files(tmp_path: Path) -> list[Path]:
         captions = [
             f"{word}{'s' * (n % 7)}{' bad' * (n == 3 and word == 'cat')}" for n in range(40)
         ]
-        scores = judge.score([png()] * 40, captions)
-        made = [str(scores.signature)] * 40
-        rows = ScoredRows(None, 0, list(map(str, range(40))), names, captions,
-                          {"discode": scores}, {"discode": made})  # fmt: skip
+        scores = {"discode": judge.score([png()] * 40, captions)}
+        rows = at_rows(scores, None, 0, list(map(str, range(40))), names=tuple(names))
         with open_scores(tmp_path / name) as write:
             write(rows)
         found.append(tmp_path / name)
@@ -172,7 +170,7 @@ def test_what_cannot_be_compared(files: list[Path], tmp_path: Path) -> None:
         ((*files, "--plot", tmp_path / "a.txt"), "a.txt"),
         ((*files, "--plot", tmp_path / "no" / "a.png"), "a.png"),
         ((*files, "--method", "raw"), "has discode"),
-        ((run, "--by", "id"), "--by"),
+        ((run, "--join-by", "id"), "--join-by"),
         ((run, "--failed-as", "0"), "--failed-as"),
         ((*files[:2], "--failed-as", "nan"), "failed_as"),
         ((mixed, files[0]), "has rows without a method, discode"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import discode
-from discode._cli import decode as module
+from discode.bulk import _log_probs as module
 from tests.helpers.command_line import call, refused
 from tests.helpers.fake_model import random_logp
 
@@ -101,14 +101,14 @@ def test_failed_rows_are_on_the_scale_that_a_later_row_names(tmp_path: Path) -> 
     assert out.read_text().count("\n") == 41  # the old file is whole
 
 
-def test_a_line_goes_on_where_more_lines_could_complete_it() -> None:
+def test_a_line_is_open_where_more_lines_could_complete_it() -> None:
     document = {"id": "a", "log_probs": [-1.5, None, {"deep": [True, "x,\\n"]}], "empty": {}}
     lines = json.dumps(document, indent=1).splitlines(keepends=True)
     for end in range(1, len(lines)):
-        assert module._goes_on("".join(lines[:end]))
+        assert module._is_open("".join(lines[:end]))
     for broken in ('{"id": "no end\n', '{"id": 1} more\n', "{id: 1\n", '{"a": 1, "b": tru\n'):
-        assert not module._goes_on(broken)
-    assert not module._goes_on("[" * 100_000)
+        assert not module._is_open(broken)
+    assert not module._is_open("[" * 100_000)
 
 
 def test_a_list_over_many_lines_is_rows(tmp_path: Path) -> None:

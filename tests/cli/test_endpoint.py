@@ -43,7 +43,7 @@ def test_scores(server: Server, tmp_path: Path) -> None:
     assert "2 of 2 pairs are in" in done.stdout
     done = run(*command[:2], "a bird", *command[4:], "--dry-run", "-M", "prices=2.5,10")
     assert "1 request to 127.0.0.1" in done.stdout
-    assert "before them one to /tokenize and one without an image" in done.stdout
+    assert "after one to /tokenize and one without an image" in done.stdout
     assert "1 image, 0.1 MB" in done.stdout
     assert "cost: about 0.0" in done.stdout
     assert "nothing was sent" in done.stdout
@@ -156,8 +156,8 @@ def test_a_cap_leaves_shards_unfinished(server: Server, tmp_path: Path) -> None:
     assert "6 items" in done.stderr
     assert max(server.succeeded[f"caption {n}"] for n in range(6)) == 1
     ray = (*command, "--engine", "ray")
-    refused(run(*ray, "-M", "max_requests=6"), "max_requests: caps hold for one process")
-    refused(run(*ray, "--workers", 2, "-M", "rate=6"), "rate: caps hold for one process")
+    refused(run(*ray, "-M", "max_requests=6"), "max_requests", "--workers 1")
+    refused(run(*ray, "--workers", 2, "-M", "rate=6"), "rate", "--workers 1")
 
 
 def test_a_folder_run_is_estimated_and_keeps_its_bounds(server: Server, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_dry_run_finds_images_where_the_run_began(server: Server, tmp_path: Pa
 
 def test_refusals(server: Server) -> None:
     judge = ("score", CAT, "a cat")
-    refused(run(*judge, "--dry-run"), "--dry-run is for models behind an address")
+    refused(run(*judge, "--dry-run"), "--dry-run requires a served model")
     choice = {"choices": [{"message": {"content": "0.7"}}]}
     server.before = lambda body, times: (200, {}, choice)
     where = ("--model", "endpoint:tiny", "--base-url", server.url)
@@ -229,7 +229,7 @@ def test_dry_run_caps_and_going_on(server: Server, tmp_path: Path) -> None:
     done = run(*command, "-M", "max_requests=6")  # /tokenize, the trial, four pairs
     assert done.returncode == 1, done.stderr
     assert "stopped at flickr8k-cf: max_requests=6 is reached; readings are kept in" in done.stderr
-    assert "run again to go on" in done.stderr
+    assert "readings.db" in done.stderr
     assert done.stdout.splitlines()[0].split() == ["Flickr8k-Expert"]
     assert not (runs / "flickr8k-cf.json").exists()
     assert "1 request to 127.0.0.1" in run(*command, "--dry-run").stdout
@@ -263,7 +263,7 @@ def test_a_dry_run_counts_only_what_is_sent(server: Server, tmp_path: Path) -> N
 def test_dry_runs_that_are_refused(tmp_path: Path) -> None:
     data = mini.several(tmp_path)
     command: tuple[Any, ...] = ("bench", "run", "-b", "composite", "--data", data, "--dry-run")
-    refused(run(*command, "-m", "raw"), "--dry-run is for models behind an address")
+    refused(run(*command, "-m", "raw"), "--dry-run requires a served model")
     served = ("--model", "endpoint:tiny", "--base-url", "http://127.0.0.1:9/v1")
     refused(run(*command, "-m", "cider", *served), "metrics")
     done = run(*command, "-m", "cider", "-m", "raw", *served)

@@ -20,11 +20,12 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
 def test_another_threshold(table: Path, tmp_path: Path, form: str) -> None:
-    command = ("score", "-i", table, "--shard-size", 2, "--format", form)
-    assert call(*command, "-o", tmp_path / "all/").returncode == 1  # a row failed
-    call(*command, "-o", tmp_path / "run/", "--min-score", 0.5)
-    wanted = {f.name: f.read_bytes() for f in (tmp_path / "run/passed").iterdir()}
-    done = call("filter", tmp_path / "all", "--min-score", 0.5, "-o", tmp_path / "passed/")
+    command = ("score", "-i", table, "--shard-size", 2, "-o")
+    assert call(*command, f"{tmp_path}/all.{form}/").returncode == 1  # a row failed
+    call(*command, f"{tmp_path}/run.{form}/", "--min-score", 0.5)
+    wanted = {f.name: f.read_bytes() for f in (tmp_path / f"run.{form}/passed").iterdir()}
+    assert {f.suffix for f in (tmp_path / f"all.{form}").glob("[!_]*.*")} >= {f".{form}"}
+    done = call("filter", tmp_path / f"all.{form}", "--min-score", 0.5, "-o", tmp_path / "passed/")
     assert done.returncode == 0, done
     found = {f.name: f.read_bytes() for f in (tmp_path / "passed").iterdir()}
     assert found == wanted

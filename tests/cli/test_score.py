@@ -82,12 +82,13 @@ def test_tars_are_filtered_and_shared_out(tmp_path: Path, shipped: Path) -> None
 def test_a_recording_needs_no_store(tmp_path: Path, recording: str) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"image": "cat.jpg", "caption": "x"}))
     done = call(
-        "score", "-i", tmp_path / "a.jsonl", "--images", demo_path(), "-o", tmp_path / "out",
-        "--model", recording, "--format", "csv",
+        "score", "-i", tmp_path / "a.jsonl", "--images", demo_path(), "-o", f"{tmp_path}/out.csv/",
+        "--model", recording,
     )  # fmt: skip
     assert done.returncode == 1
     assert "not recorded" in done.stderr
-    assert not list((tmp_path / "out").glob("*.db"))
+    assert list((tmp_path / "out.csv").glob("*.csv"))
+    assert not list((tmp_path / "out.csv").glob("*.db"))
 
 
 def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
@@ -95,9 +96,8 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
     (tmp_path / "bad" / "x.parquet").write_bytes(b"no table")
     out = ("-o", tmp_path / "out")
     for arguments, words in (
-        (("cat.jpg", "a cat", "--shard", "0/2"), "--shard goes with --input"),
-        (("-i", table, "--min-score", "0.5"), "--min-score needs --output"),
-        (("-i", table, "-o", tmp_path / "x.csv", "--format", "csv"), "--format needs --output"),
+        (("cat.jpg", "a cat", "--shard", "0/2"), "--shard"),
+        (("-i", table, "--min-score", "0.5"), "--min-score"),
         (("-i", tmp_path / "bad"), "cannot read"),
         (("-i", tmp_path / "bad", *out), "cannot read"),
         (("-i", tmp_path / "*.zip", *out), "no file matches"),
@@ -105,12 +105,11 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
         (("-i", "-"), "standard input"),
         (("-i", table, *out, "--shard", "2/2"), "I/N"),
         (("-i", table, *out, "--shard-size", "0"), "1 or more"),
-        (("-i", table, *out, "--format", "xml"), "unknown output format"),
         (("-i", table, *out, "--engine", "spark"), "unknown engine"),
         (("-i", table, *out, "--workers", "2"), "--engine ray"),
         (("-i", table, *out, "--json"), "--json"),
         (("-i", table, *out, "-m", "raw", "-m", "discode", "--min-score", 1), "one --method"),
-        (("-i", table, "-o", tmp_path), "also read from"),
+        (("-i", table, "-o", tmp_path), "--output"),
         (("-i", table, *out, "--engine", "ray", "--store", tmp_path / "s.db"), "--store"),
         (("-i", table, *out, "--engine", "ray", "--shard", "0/2"), "--shard"),
         (("-i", tmp_path / "bad", "-o", tmp_path / "x.txt"), "written to .jsonl"),
@@ -192,7 +191,7 @@ def test_nothing_vanishes_from_a_narrow_table(tmp_path: Path, recording: str) ->
         assert "…" not in printed
         assert printed.count("failed") == 39
         assert "gone.jpg" in folded
-        assert lines[-1] == "... and 11 rows more; --output or --json has all"
+        assert lines[-1].startswith("... and 11 rows more")
         assert "... and 45 more; --output or --json has every reason" in done.stderr
         if width == 80:
             numbers = [line for line in lines if re.search(r"\b0\.\d{3}\b", line)]
@@ -245,7 +244,7 @@ def test_texts_never_drive_a_terminal(
 
 def test_everything_is_printed_by_one_function() -> None:
     package = Path(discode.__file__).parent
-    for folder in (package / "cli", package.parent / "mceval" / "cli"):
+    for folder in (package / "_cli", package.parent / "mceval" / "_cli"):
         assert folder.is_dir()
         for file in folder.glob("*.py"):
             text = file.read_text(encoding="utf-8")

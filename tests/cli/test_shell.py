@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from discode._cli import score
+from discode._cli import flags
 from discode._cli.score import JSON_ROWS
 from discode._judge import load
 from discode.images import demo_path
@@ -81,7 +81,7 @@ class InterruptedModel(FakeModel):
 def test_json_has_what_was_judged_before_an_interrupt(
     many: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(score, "load", lambda _, **options: load(InterruptedModel(), **options))
+    monkeypatch.setattr(flags, "load", lambda _, **options: load(InterruptedModel(), **options))
     done = call("score", "--json", "--input", many)
     assert done.returncode == 130
     rows = [json.loads(line) for line in done.stdout.splitlines()]

@@ -11,7 +11,6 @@ from PIL import Image
 from discode._judge import load
 from discode.bench import RunLog, run_metrics
 from discode.benchmarks import load_benchmark
-from discode.metrics._judge_metric import JudgeMetric
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric
 from tests.helpers.mini_benchmarks import write
@@ -48,7 +47,7 @@ def run_custom(data: Path, out: Path) -> RunLog:
     """Run a judge by three decoders, and a metric that asks none; the store is beside the log."""
     store = out.with_name(f"{out.name}.readings.db")
     metrics = {
-        name: JudgeMetric(load(FakeModel(rejects="rejected"), method=name, store=store))
+        name: load(FakeModel(rejects="rejected"), method=name, store=store)
         for name in ("raw", "smoothing", "discode")
     }
     factory = FakeFactory(**metrics, length=FakeMetric(0, 2.0))

@@ -91,7 +91,7 @@ def test_from_folders_to_a_dataset(begun: Path, tmp_path: Path) -> None:
     assert "5 people" in out
     assert "Ada" in fine(run("people", "list", begun))
 
-    assert "4 tasks" in fine(run("study", begun, "--images", 4))
+    assert "4 tasks" in fine(run("study", begun, "--draw", 4))
     refused(run("study", begun))
     saved = tmp_path / "saved.db"
     assert "answers in" in fine(run("backup", begun, saved))
@@ -102,7 +102,9 @@ def test_from_folders_to_a_dataset(begun: Path, tmp_path: Path) -> None:
         work_all(db, [6], random.Random(0))
     assert "4 judgments of 4 images" in fine(run("study", begun))
 
-    out = fine(run("export", begun, tmp_path / "out", "--parquet", "--writers", "--title", "T"))
+    out = fine(
+        run("export", begun, tmp_path / "out", "--parquet", "--publish-writers", "--title", "T")
+    )
     assert "5 images (3 real, 2 sketch)" in out
     assert "discode bench run --benchmark mceval" in out
     refused(run("export", begun, tmp_path / "out"), tmp_path / "out")
@@ -125,7 +127,7 @@ def test_what_is_missing_or_left_out_is_said(begun: Path, tmp_path: Path) -> Non
     for name in DOMAINS:
         (tmp_path / name).rename(moved / name)
     refused(run("export", begun, tmp_path / "out"), tmp_path)
-    done = run("export", begun, tmp_path / "out", "--image-folder", moved)
+    done = run("export", begun, tmp_path / "out", "--images", moved)
     assert "3 images (1 real, 2 sketch)" in fine(done)
     assert "2 left out" in done.stderr
     assert "sketch is not finished: 2 of 9 images" in done.stderr
@@ -157,14 +159,14 @@ def test_by_a_crowd(begun: Path, tmp_path: Path) -> None:
     # A finished campaign has no tasks, its user study may.
     refused(run("tasks", begun, tmp_path / "none", "--image-url", url))
     assert not (tmp_path / "none").exists()
-    fine(run("study", begun, "--images", 2))
+    fine(run("study", begun, "--draw", 2))
     told = fine(
         run("tasks", begun, tmp_path / "study", "--image-url", url, "--study", "--no-gold",
             "--copy-images", tmp_path / "public")
     )  # fmt: skip
     assert told.startswith("2 tasks for 2 answers")
     assert len(list((tmp_path / "public").iterdir())) == 2
-    assert "5 images" in fine(run("export", begun, tmp_path / "out", "--images", "hashes"))
+    assert "5 images" in fine(run("export", begun, tmp_path / "out", "--publish", "hashes"))
     refused(run("import", begun, results, "-o", results), results)
     refused(run("import", begun, tmp_path / "none.csv"), "none.csv")
     refused(run("import", begun, results, "-o", tmp_path / "no" / "x.csv"), tmp_path / "no")
@@ -395,7 +397,7 @@ def test_a_failed_start_on_a_server_leaves_nothing(postgres_url: str, tmp_path: 
         ("people invite DB --role comparer --count -3", "-3"),
         ("people invite DB --role admin", "name"),
         ("people erase DB 99", "99"),
-        ("study DB --images 5", "5 images"),
+        ("study DB --draw 5", "5 images"),
         ("export DB X", "status"),
         ("annotate DB --port 70000", "70000"),
         ("annotate DB --images NONE", "none.db"),
@@ -448,4 +450,4 @@ def test_the_server_says_at_its_start_which_images_are_missing(
     assert "not where they were" not in done.stderr
     (tmp_path / "real" / "003.png").unlink()
     done = run("annotate", begun, "--port", 0)
-    assert "1 images are not where they were: real/003.png; put them back" in done.stderr
+    assert "1 images are missing: real/003.png" in done.stderr

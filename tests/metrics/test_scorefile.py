@@ -36,7 +36,7 @@ def test_by_image_and_caption(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert scores.counts() == {"failed": 2}
     assert "|metric:scorefile|file:s.jsonl|column:score|digest:" in str(scores.signature)
     assert caplog.messages == [
-        "s.jsonl lacks 1 of 3 pairs ('b.jpg' with 'x'); 1 of its rows belong to no pair"
+        "s.jsonl has no score for 1 of 3 pairs ('b.jpg' with 'x'); 1 of its rows match no pair"
     ]
     other = ScoreFile(f"{path}#other")
     np.testing.assert_array_equal(other.score_pairs(PAIRS[:2]).value, [8, 7])
@@ -71,7 +71,8 @@ def test_by_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     many = [*PAIRS[:1], *(Pair("x", "y", (), f"n{i}") for i in range(5))]
     assert ScoreFile(path).score_pairs(many).counts() == {"failed": 5}
     assert caplog.messages == [
-        "s.tsv lacks 5 of 6 pairs (id 'n0', id 'n1', id 'n2'...); 1 of its rows belong to no pair"
+        "s.tsv has no score for 5 of 6 pairs (id 'n0', id 'n1', id 'n2'...); "
+        "1 of its rows match no pair"
     ]
 
 

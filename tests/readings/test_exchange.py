@@ -72,7 +72,7 @@ def test_import_is_all_or_nothing(tmp_path: Path, store: ReadingStore) -> None:
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     for broken, match in (
         ("{", "line 1101 is not JSON"),
-        ("{}", "line 1101 is not an exported reading: it lacks 'scale'"),
+        ("{}", "line 1101 is not an exported reading: 'scale' is missing"),
         (lines[0].replace('"scale": "unit"', '"scale": "ten"'), "line 1101: answer_logp has shape"),
         (lines[0].replace('"model": "m"', '"model": 3'), "line 1101: model must be text"),
     ):

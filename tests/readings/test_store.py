@@ -188,7 +188,7 @@ def test_a_full_disk_is_no_damage(tmp_path: Path) -> None:
         pages = store._db.execute("PRAGMA page_count").fetchone()[0]
         store._db.execute(f"PRAGMA max_page_count = {pages}")  # as SQLite meets a full disk
         keys = [PairKey("0" * 64, f"{number} {'x' * 500}") for number in range(200)]
-        with pytest.raises(StoreError, match="disk is full; what was kept before") as error:
+        with pytest.raises(StoreError, match="disk is full; existing readings") as error:
             store.put(RUN_KEY, keys, some(200))
         assert "recover" not in str(error.value)
         assert len(store) == 1

@@ -26,7 +26,6 @@ from discode.bench._systems import compare_systems, join_systems
 from discode.benchmarks import load_benchmark
 from discode.errors import ImageError, InputError
 from discode.explain import find_spans
-from discode.metrics._judge_metric import JudgeMetric
 from tests.helpers.command_line import refused, run
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, coarse_run, preferred, rated
@@ -195,7 +194,7 @@ def test_bars_are_what_the_decoder_makes_of_the_readings(folder: Path) -> None:
 def test_bars_of_a_judge_that_sees_references(folder: Path, tmp_path: Path) -> None:
     bench, store = load_benchmark("custom", folder), tmp_path / "r.db"
     judge = load(FakeModel(), method="discode:sigma2=0.05", store=store)
-    factory = FakeFactory(x=JudgeMetric(judge, references=True))
+    factory = FakeFactory(x=replace(judge, references="always"))
     name = "ref-discode:sigma2=0.05"
     log, _ = run_metrics(bench, {name: "x"}, factory, QUICK)
     bars = find_bars(bench.pairs, log.results, [store])[name]
@@ -273,7 +272,7 @@ def test_captioners_have_the_numbers_of_compare_and_every_row(tmp_path: Path) ->
     (tmp_path / "a" / "5.png").write_bytes(png())
     files = {name: tmp_path / f"{name}.jsonl" for name in ("plain", "other")}
     page = tmp_path / "r.html"
-    done = run("report", *files.values(), "-o", page, "--data", tmp_path, "--resamples", 199)
+    done = run("report", *files.values(), "-o", page, "--images", tmp_path, "--resamples", 199)
     assert done.returncode == 0, done.stderr
     want = compare_systems(join_systems(files), resamples=199)
     data = _data(page)
@@ -315,7 +314,7 @@ def test_the_command_line(folder: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "27 items, 2 images, distributions of 16 pairs" in done.stderr.replace("\n", " ")
     assert len(_data(page)["benchmarks"][0]["bars"]) == 3
-    done = run("report", folder / "run.json", "-o", page, "--data", folder, "--no-images",
+    done = run("report", folder / "run.json", "-o", page, "--data", folder, "--image-budget", 0,
                "--resamples", 100)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert _data(page, "images") == []

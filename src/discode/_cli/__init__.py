@@ -1,4 +1,4 @@
-"""The command line: one file a verb. Exit codes: 0 fine, 1 some items failed, 2 your mistake."""
+"""The command line, one file per verb. Exit codes: 0 success, 1 some items failed, 2 bad input."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from discode._cli import (
     demo,
     explain,
     filter,
+    flags,
     lists,
     paper,
     probe,
@@ -39,13 +40,13 @@ from discode.stats import UndefinedWarning
 
 
 class _Verbs(typer.core.TyperGroup):
-    """The verbs, and ``mceval``, which is found when it is called.
+    """The verbs, and ``mceval``, which is imported when it is called.
 
     Types are typer's own: from 0.16 on it brings its click along under another name.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), "mceval"]
+        return [*(name for verbs in _VERBS.values() for name in verbs), "mceval"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name != "mceval":
@@ -54,6 +55,7 @@ class _Verbs(typer.core.TyperGroup):
 
         command = typer.main.get_command(mceval)
         command.name = cmd_name
+        command.rich_help_panel = [*_VERBS][-1]  # type: ignore[attr-defined]
         return command
 
 
@@ -83,76 +85,89 @@ def _root(
     """Judge image captions with vision-language models."""
 
 
-app.command("score")(score.score)
-app.command("explain")(explain.explain)
-app.command("filter")(filter.filter_scores)
-app.command("decode")(decode.decode)
-app.command("demo")(demo.demo)
-app.command("compare")(compare.compare)
-app.command("choose")(choose.choose)
-app.command("paper")(paper.paper)
-app.command("report")(report.report)
-app.command("serve")(serve.serve)
-app.command("methods")(lists.methods)
-app.command("scales")(lists.scales)
-app.command("models")(lists.models)
-app.command("prompts")(prompts.prompts)
-app.add_typer(bench.app, name="bench")
-app.add_typer(probe.app, name="probe")
-app.add_typer(store.app, name="store")
+_VERBS: dict[str | None, dict[str, Any]] = {
+    None: {  # most people need these first
+        "score": score.score,
+        "compare": compare.compare,
+        "bench": bench.app,
+        "report": report.report,
+        "explain": explain.explain,
+        "probe": probe.app,
+        "serve": serve.serve,
+        "models": lists.models,
+    },
+    "Methods, scales and prompts": {
+        "methods": lists.methods,
+        "scales": lists.scales,
+        "prompts": prompts.prompts,
+        "choose": choose.choose,
+    },
+    "Scores and readings": {
+        "decode": decode.decode,
+        "filter": filter.filter_scores,
+        "store": store.app,
+    },
+    "Demo, paper and dataset": {"demo": demo.demo, "paper": paper.paper},
+}
+for panel, verbs in _VERBS.items():
+    for name, verb in verbs.items():
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb, name=name, rich_help_panel=panel)
+        else:
+            app.command(name, cls=flags.Verb, rich_help_panel=panel)(verb)
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line and exit code 2."""
+    """Run the command line; bad input is reported in one line with exit code 2."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A terminal that lacks a letter, or half a character in a caption, is no reason to die.
+            # A terminal without a letter, or a lone surrogate in a caption, must not end the run.
             stream.reconfigure(errors="backslashreplace")
     embedded.WAYS_TO_CHOOSE = ("--model NAME", "--model embedded")
-    # Of a broken image its row speaks; images.py keeps libtiff silent.
+    # A broken image is reported in its row; images.py silences libtiff.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     logging.getLogger("PIL").setLevel(logging.CRITICAL)
-    warnings.filterwarnings("ignore", category=UndefinedWarning)  # tables say "undefined"
+    warnings.filterwarnings("ignore", category=UndefinedWarning)  # tables print "undefined"
     try:
         code = typer.main.get_command(app)(prog_name="discode", standalone_mode=False)
         sys.stdout.flush()
-        if code == 130:  # typer's word for Ctrl-C
+        if code == 130:  # typer's code for Ctrl-C
             raise KeyboardInterrupt
     except StoppedError as error:
-        code = _say(f"stopped: {error.reason}; no caption was read", 1)
+        code = _fail(f"stopped: {error.reason}; no caption was read", 1)
     except DiscodeError as error:
-        code = _say(str(error), 2)
+        code = _fail(str(error), 2)
     except (BrokenPipeError, SystemExit) as error:
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             if not (line := blame(error)):
                 raise
-            sys.exit(_say(line, 2))  # a plug-in that calls sys.exit() has not done its work
-        code = 0  # `discode ... | head`: the reader has seen enough; typer would say 1
+            sys.exit(_fail(line, 2))  # a plug-in that calls sys.exit() has failed
+        code = 0  # `discode ... | head`: the pipe was closed; typer would exit with 1
         _drop_output()
     except OSError as error:
-        code = _say(str(error), 2)
+        code = _fail(str(error), 2)
         _drop_output()
     except (KeyboardInterrupt, typer.Abort):
-        code = _say("interrupted; run it again to go on from what --output or --store kept", 130)
+        code = _fail("interrupted; run the same command again to resume", 130)
     except Exception as error:
         # Usage errors of click, which typer may or may not bring along under its own name.
         message = getattr(error, "format_message", None)
         if message is None and (line := blame(error)):
-            sys.exit(_say(line, 2))
+            sys.exit(_fail(line, 2))
         if message is None:
             raise
         text = str(message())  # empty when the help was printed for want of arguments
         name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
         if any(name == row.name for kind in KINDS.values() for row in kind.options()):
-            text = f"--{name.replace('_', '-')} is an option of models: give -M {name}=VALUE"
+            text = f"--{name.replace('_', '-')} is a model option; use -M {name}=VALUE"
             where = "discode models --options"
         else:
             where = f"{getattr(getattr(error, 'ctx', None), 'command_path', 'discode')} --help"
-        code = _say(f"{text} ({where} lists what there is)", 2) if text else 2
+        code = _fail(f"{text} (see {where})", 2) if text else 2
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _say(message: str, code: int) -> int:
+def _fail(message: str, code: int) -> int:
     print(f"discode: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
 

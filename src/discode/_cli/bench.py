@@ -13,24 +13,20 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from discode._cli import output
+from discode._cli import flags, output
 from discode._cli.dry_run import check_served, print_estimate
-from discode._cli.explain import MethodName, StoreFile, Threshold
+from discode._cli.flags import JudgeSpec, with_judge
 from discode._cli.lists import print_list, print_one
-from discode._cli.model_options import Model, with_model_options
 from discode._cli.output import echo, stdout, store_beside, table_of
-from discode._cli.score import DryRun, PromptName, ScaleName
 from discode._files import replacing
-from discode._judge import load
 from discode.backends import kind_of
 from discode.bench._agreement import AgreementProtocol
 from discode.bench._layout import TABLE_FORMATS, CellTable, write_table
 from discode.bench._localise import measure_localisation
 from discode.bench._published import PAPER_TABLES, published_cells
 from discode.bench._run import label_metrics, pairs_to_judge, run_metrics
-from discode.bench._runlog import RunLog
+from discode.bench._runlog import RunLog, read_runs
 from discode.bench._tables import (
-    RATING_MEASURES,
     check_measures,
     plot_runs,
     published_table,
@@ -54,40 +50,6 @@ from discode.explain._effects import pairs_to_explain
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics._registry import asks_judge, find_metric
 
-_NAMES = "Name and options as discode bench list has them."
-Data = Annotated[Path, typer.Option(help="The benchmark's folder, or a folder of such folders.")]
-RunOutput = Annotated[
-    str | None,  # a Path would forget the slash that makes runs/ a folder
-    typer.Option(
-        "--output", "-o", metavar="PATH",
-        help="Keep the run in this file, or in a folder as BENCHMARK.json; a second run adds to "
-        "it, or resumes.",
-    ),
-]  # fmt: skip
-Runs = Annotated[
-    list[Path], typer.Argument(help="What discode bench run -o wrote; a folder is all of it.")
-]
-Form = Annotated[str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")]
-BENCHMARK_SPEC = "NAME[:KEY=VALUE,...]"
-BenchmarkName = Annotated[
-    str, typer.Option("--benchmark", "-b", metavar=BENCHMARK_SPEC, help=_NAMES)
-]
-Resamples = Annotated[int, typer.Option(help="Resamples of the intervals' bootstrap.")]
-Seed = Annotated[int, typer.Option(help="Random seed of the bootstrap.")]
-Measures = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--measure",
-        help=f"Measure of ratings: {', '.join(RATING_MEASURES)}; repeat. Default: tau_b and tau_c.",
-    ),
-]
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Use a fixed subset of N images per benchmark, of those present."
-    ),
-]
-
 app = typer.Typer(help="Benchmarks with human judgments.", no_args_is_help=True)
 
 
@@ -95,9 +57,9 @@ app = typer.Typer(help="Benchmarks with human judgments.", no_args_is_help=True)
 def list_(
     name: Annotated[str | None, typer.Argument(help="Benchmark to describe; default: all.")] = None,
 ) -> None:
-    """List the benchmarks, or describe one: its options, its files and where to get them."""
+    """List benchmarks, or describe one with its options, files and sources."""
     if name is None:
-        more = "discode bench list NAME prints options, files and where to get them"
+        more = "details: discode bench list NAME"
         about = {name: row.about for name, row in BENCHMARKS.discover().items()}
         print_list("benchmark", about, more)
         return
@@ -118,9 +80,7 @@ def list_(
 
 
 @app.command()
-def check(
-    data: Annotated[Path, typer.Option(help="A benchmark's folder, or a folder of such folders.")],
-) -> None:
+def check(data: flags.Data) -> None:
     """Show which benchmarks are present and complete; exit with 1 if a file is damaged."""
     rows = check_data(data)
     table = table_of("benchmark", "file", "state", "detail")
@@ -135,11 +95,11 @@ def check(
 def metrics(
     name: Annotated[str | None, typer.Argument(help="Metric to describe; default: all.")] = None,
 ) -> None:
-    """List the metrics of discode bench run, or describe one with its options."""
+    """List the metrics of `discode bench run`, or describe one with its options."""
     if name is None:
         about = {name: row.about for name, row in METRICS.discover().items()}
-        about["scorefile:PATH"] = "any metric's scores, from a file; NAME=scorefile:PATH"
-        more = "discode bench metrics NAME prints what a metric needs, and its options"
+        about["scorefile:PATH"] = "scores of any metric from a file, as NAME=scorefile:PATH"
+        more = "details: discode bench metrics NAME"
         print_list("metric", about, more)
         return
     row = lookup(METRICS, name, "metric")
@@ -150,16 +110,13 @@ def metrics(
 
 @app.command()
 def pairs(
-    benchmark: BenchmarkName,
-    data: Data,
+    benchmark: flags.BenchmarkName,
+    data: flags.Data,
     references: Annotated[
-        bool, typer.Option("--references/--no-references", help="Print the references, too.")
+        bool, typer.Option("--references/--no-references", help="Include the references.")
     ] = True,
 ) -> None:
-    """Print a benchmark's pairs as JSON lines, to be scored elsewhere.
-
-    discode score takes them as --input, and shows the model whatever references they have.
-    """
+    """Print the pairs of a benchmark as JSON lines, an input for `discode score`."""
     for pair in load_benchmark(benchmark, data).pairs:
         row: dict[str, Any] = {"id": pair.id, "image": str(pair.image), "caption": pair.caption}
         if references:
@@ -167,56 +124,50 @@ def pairs(
         echo(json.dumps(row, ensure_ascii=False))
 
 
-@app.command()
-@with_model_options
+@app.command(cls=flags.Verb)
+@with_judge
 def run(
-    benchmark: Annotated[
-        list[str],
-        typer.Option("--benchmark", "-b", metavar=BENCHMARK_SPEC, help=f"Repeat. {_NAMES}"),
-    ],
-    data: Data,
-    metric: Annotated[
-        list[str],
-        typer.Option(
-            "--metric", "-m", metavar="[LABEL=]NAME[:KEY=VALUE,...]",
-            help="Repeat; discode bench metrics lists them.",
-        ),
-    ],
-    output_: RunOutput = None,
-    limit: Limit = None,
+    benchmark: flags.BenchmarkNames,
+    data: flags.Data,
+    metric: flags.MetricNames,
+    limit: flags.Limit = None,
     skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Leave out benchmarks that --data lacks.")
+        bool, flags.input_flag("--skip-missing", help="Skip benchmarks that --data does not have.")
     ] = False,
-    ties: Annotated[str, typer.Option(help="Ties of preferences: wrong or half.")] = "wrong",
+    ties: Annotated[
+        str, flags.statistics_flag(metavar="NAME", help="Tied preferences: wrong or half.")
+    ] = "wrong",
     tau_m: Annotated[
         str,
-        typer.Option(
-            help="m in τ_c: people, the number of their distinct scores, or scipy, the metric's "
-            "if it has fewer."
+        flags.statistics_flag(
+            metavar="NAME",
+            help="m of τ_c: people, the number of distinct ratings, or scipy, the smaller of that "
+            "and the metric's.",
         ),
     ] = "people",
-    measures: Measures = None,
-    resamples: Resamples = 1000,
-    seed: Seed = 0,
-    model: Model = None,
-    prompt: PromptName = None,
-    scale: ScaleName = None,
-    store: Annotated[
-        Path | None, typer.Option(help="The judge's readings; default: with --output.")
+    measures: flags.Measures = None,
+    resamples: flags.Resamples = 1000,
+    seed: flags.Seed = 0,
+    store: flags.Store = None,
+    dry_run: flags.DryRun = False,
+    output_: Annotated[
+        str | None,
+        flags.output_option(
+            help="Run log, or a folder for BENCHMARK.json; existing logs are resumed and extended."
+        ),
     ] = None,
-    dry_run: DryRun = False,
-    signature: output.FullSignatures = False,
+    signature: flags.FullSignatures = False,
     *,
-    options: dict[str, Any],
-) -> None:  # fmt: skip
-    """Score benchmarks with metrics, and print them beside the paper's numbers."""
+    spec: JudgeSpec,
+) -> None:
+    """Score benchmarks with metrics, and print the agreement with people."""
     protocol = AgreementProtocol(ties, resamples, seed, tau_m=tau_m)
     if measures:
         check_measures(measures)
     labels = label_metrics(metric)
-    _check_metrics(labels.values(), model, options)
+    _check_metrics(labels.values(), spec)
     if dry_run:
-        check_served(model)
+        check_served(spec.model)
     out, is_folder = _output(output_, several=len(set(benchmark)) > 1)
     specs = list(dict.fromkeys(benchmark))
     loaded = _load(specs if limit is None else limited(specs, limit), data, skip_missing)
@@ -228,11 +179,11 @@ def run(
     for each in loaded:
         for text in (*each.notes, *unknown_versions(each)):
             output.note(f"{each.name}: {text}" if len(loaded) > 1 else text, "dim")
-    factory = MetricFactory(model, options, prompt, scale)
+    factory = MetricFactory(spec.model, spec.options, spec.prompt, spec.scale)
     if dry_run:
         pairs = [pair for each in loaded for pair in pairs_to_judge(each, labels)]
         if not pairs:
-            raise InputError("--dry-run: no pair of these metrics and benchmarks asks the model")
+            raise InputError("--dry-run: none of these metrics uses the model")
         print_estimate(factory.open_judge(), [pairs], store or (out and store_beside(out)))
         return
     if out is not None and is_folder:
@@ -243,7 +194,7 @@ def run(
 
 
 def limited(specs: Sequence[str], limit: int | None) -> list[str]:
-    """Return benchmarks with ``--limit`` among their options, if it is given.
+    """Add ``--limit``, if it is given, to the options of benchmarks.
 
     >>> limited(["mceval", "foil:references=1"], 40)
     ['mceval:limit=40', 'foil:references=1,limit=40']
@@ -262,7 +213,7 @@ def _run_all(
     *,
     full: bool,
 ) -> None:
-    """Run benchmarks, each with the path of its log and the log of an earlier run; report."""
+    """Run and report benchmarks, given with the path of the log and any earlier log."""
     logs: dict[str, RunLog] = {}
     problems: dict[tuple[str, str], list[str]] = {}
     stopped = ""
@@ -278,16 +229,17 @@ def _run_all(
     _report(logs, problems, stopped, labels, measures, full=full)
 
 
-def _check_metrics(specs: Collection[str], model: str | None, options: Mapping[str, Any]) -> None:
-    """Raise, before anything is read, for an unknown metric or an option that nothing takes."""
+def _check_metrics(specs: Collection[str], judge: JudgeSpec) -> None:
+    """Raise, before data is read, for an unknown metric or an option without effect."""
     others = [spec for spec in specs if not asks_judge(spec)]
     for spec in others:
         if not spec.startswith("scorefile:"):
             find_metric(spec)
     if len(others) < len(specs):
-        kind_of(model or "embedded")[0].check(options)
-    elif unused := sorted({*options, *(["model"] if model else [])} - {"device"}):
-        raise InputError(f"{unused[0]} is for the judge, and none of these metrics asks it")
+        kind_of(judge.model or "embedded")[0].check(judge.options)
+    elif unused := sorted({*judge.options, *(["model"] if judge.model else [])} - {"device"}):
+        flag = "--model" if unused[0] == "model" else f"-M {unused[0]}"
+        raise InputError(f"{flag} has no effect: none of these metrics uses a judge")
 
 
 def _output(typed: str | None, *, several: bool) -> tuple[Path | None, bool]:
@@ -300,12 +252,12 @@ def _output(typed: str | None, *, several: bool) -> tuple[Path | None, bool]:
 
 
 def _load(specs: list[str], data: Path, skip_missing: bool) -> list[Benchmark]:
-    """Load benchmarks; raise, or name them and go on, where some are not in ``data``."""
+    """Load benchmarks; raise if some are not in ``data``, or skip and report them."""
     chosen = [find_benchmark(spec) for spec in specs]
     names = [row.name for row, _ in chosen]
     if len({*names}) < len(names):
         repeated = max(names, key=names.count)
-        raise InputError(f"-b {repeated} is given twice; run it once with each of its options")
+        raise InputError(f"-b {repeated} is given twice; use one run for each set of options")
     loaded: list[Benchmark] = []
     missing: dict[str, str] = {}
     for row, options in chosen:
@@ -318,19 +270,19 @@ def _load(specs: list[str], data: Path, skip_missing: bool) -> list[Benchmark]:
             except InputError:
                 missing[row.name] = str(error)
             else:
-                raise  # all files are there, and one is damaged
+                raise  # all files exist, but one is damaged
     if missing and not skip_missing:
-        hint = f"missing: {', '.join(missing)} (--skip-missing leaves them out). "
+        hint = f"missing: {', '.join(missing)} (use --skip-missing to skip them). "
         raise InputError((hint if len(names) > 1 else "") + ". ".join(missing.values()))
     if not loaded:
-        raise InputError(f"none of {', '.join(names)} is in {data}; discode bench check says more")
+        raise InputError(f"none of {', '.join(names)} is in {data}; see discode bench check")
     for reason in missing.values():
         output.note(f"skipped: {reason}", "yellow")
     return loaded
 
 
 def _read_log(benchmark: Benchmark, path: Path, protocol: AgreementProtocol) -> RunLog:
-    """Return the log that is kept of a run; raise where it is of another run."""
+    """Read the log of an earlier run; raise if its questions differ."""
     log = RunLog.load(path)
     if not log.same_questions(RunLog.begin(benchmark, protocol, {})):
         raise InputError(
@@ -348,7 +300,7 @@ def _run(
     path: Path | None,
     logs: dict[str, RunLog],
 ) -> dict[str, str]:
-    """Run a benchmark, keep its log after each metric, and return why metrics could not be run."""
+    """Run a benchmark, save its log after each metric, and return the problems by metric."""
 
     def save(log: RunLog) -> None:
         logs[log.benchmark] = log
@@ -373,7 +325,7 @@ def _report(
     *,
     full: bool,
 ) -> None:
-    """Print the table and what failed; exit with 2 without any result, with 1 if some failed."""
+    """Print the table and failures; exit with 2 if there is no result, with 1 if some failed."""
     wanted: dict[str, RunLog] = {}
     for name, log in logs.items():
         results = {label: log.results[label] for label in labels if label in log.results}
@@ -388,15 +340,15 @@ def _report(
             some_failed |= bool(failures)
             failed = f", {len(failures)} pairs failed" if failures else ""
             if lacking := len(result.errors) - len(failures):
-                failed += f", {lacking} pairs without references left out"
+                failed += f", {lacking} pairs without references skipped"
             rate = result.measures["ties"].value
             ties = "no scores" if math.isnan(rate) else f"{100 * rate:.1f} % ties"
             prefix = f"{name}: " if len(logs) > 1 else ""
             output.note(f"{prefix}{label}: {ties}{failed}, {result.seconds:.1f} s")
             output.note(str(result.signature) if full else result.signature.short, "dim")
             for reason in [*failures.values()][:1]:
-                output.note(f"  such as: {reason}", "red")
-    alike: dict[tuple[str, str], list[str]] = {}  # what keeps one metric from running may keep all
+                output.note(f"  for example: {reason}", "red")
+    alike: dict[tuple[str, str], list[str]] = {}  # one problem may affect all metrics
     for (label, why), names in problems.items():
         where = "" if len(names) == len(logs) else f"{', '.join(names)}: "
         alike.setdefault((where, why), []).append(label)
@@ -411,56 +363,32 @@ def _report(
         raise typer.Exit(1)
 
 
-def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """Return the files of logs, each once; a folder stands for the logs in it."""
-    files: list[Path] = []
-    for path in paths:
-        logs = sorted(path.glob("*.json")) if path.is_dir() else [path]
-        if not logs:
-            raise InputError(f"no runs in {path}; discode bench run ... -o {path}/ makes some")
-        files += [file for file in logs if file not in files]
-    return files
-
-
-def read_runs(paths: Sequence[Path]) -> dict[str, RunLog]:
-    """Read logs by name, in the order of :func:`find_runs`."""
-    files = find_runs(paths)
-    stems = [path.stem for path in files]
-    return {
-        path.stem if stems.count(path.stem) == 1 else str(path): RunLog.load(path) for path in files
-    }
-
-
-@app.command("explain")
-@with_model_options
+@app.command("explain", cls=flags.Verb)
+@with_judge
 def explain_(
-    benchmark: BenchmarkName,
-    data: Data,
-    limit: Limit = None,
-    threshold: Threshold = THRESHOLD,
-    resamples: Resamples = 1000,
-    seed: Seed = 0,
-    form: Form = "text",
-    model: Model = None,
-    method: MethodName = "discode",
-    prompt: PromptName = None,
-    scale: ScaleName = None,
-    store: StoreFile = None,
-    dry_run: DryRun = False,
-    signature: output.FullSignatures = False,
+    benchmark: flags.BenchmarkName,
+    data: flags.Data,
+    limit: flags.Limit = None,
+    threshold: flags.Threshold = THRESHOLD,
+    resamples: flags.Resamples = 1000,
+    seed: flags.Seed = 0,
+    method: flags.Method = "discode",
+    store: flags.Store = None,
+    dry_run: flags.DryRun = False,
+    form: flags.TableFormat = "text",
+    signature: flags.FullSignatures = False,
     *,
-    options: dict[str, Any],
+    spec: JudgeSpec,
 ) -> None:
-    """Measure on foil how often discode explain blames the wrong word, and right ones."""
+    """Measure on foil how often `discode explain` blames wrong words, and right ones."""
     lookup(TABLE_FORMATS, form, "format")
     protocol = AgreementProtocol(resamples=resamples, seed=seed)
     if dry_run:
-        check_served(model)
+        check_served(spec.model)
     loaded = load_benchmark(limited([benchmark], limit)[0], data)
     for text in loaded.notes:
         output.note(text, "dim")
-    kept = None if dry_run else store
-    judge = load(model, method=method, prompt=prompt, scale=scale, store=kept, **options)
+    judge = spec.open(method=method, store=None if dry_run else store)
     asked = pairs_to_explain(loaded.bare_pairs()[0])
     if dry_run:
         print_estimate(judge, [asked], store)
@@ -473,24 +401,24 @@ def explain_(
         ("right captions with a marked word", found.suspected.times(100), None, str(found.right)),
     ]
     echo(write_table(CellTable(("", "%", "chance", "captions"), rows, digits=1), form))
-    output.note(f"intervals of 95 % by {resamples} resamples of images, seed {seed}")
+    output.note(f"95 % intervals from {resamples} resamples of images, seed {seed}")
     output.note(str(found.signature) if signature else found.signature.short, "dim")
     for name, reason in [*found.errors.items()][:1]:
         left_out = count_of(len(found.errors), "caption")
-        output.note(f"{left_out} left out, such as {name}: {reason}", "red")
+        output.note(f"{left_out} skipped, for example {name}: {reason}", "red")
         raise typer.Exit(1)
 
 
 @app.command("table")
 def table_(
-    runs: Runs,
-    form: Form = "text",
-    intervals: Annotated[bool, typer.Option("--intervals", help="With 95 % intervals.")] = False,
-    measures: Measures = None,
+    runs: flags.Runs,
+    intervals: Annotated[bool, typer.Option("--intervals", help="Add 95 % intervals.")] = False,
+    measures: flags.Measures = None,
+    form: flags.TableFormat = "text",
 ) -> None:
-    """Print runs in the paper's layout, its numbers and the difference beside ours.
+    """Print runs in the paper's layout, with its numbers and the differences.
 
-    LaTeX has the best of each column in bold, and a mark where a metric is worse than it.
+    LaTeX sets the best metric of each column in bold, and marks worse ones.
     """
     text = render_table(read_runs(runs), form, intervals=intervals, measures=measures or ())
     echo(text)
@@ -499,9 +427,9 @@ def table_(
 @app.command()
 def published(
     table: Annotated[
-        str | None, typer.Argument(help="Its label in the paper's source; none: list them.")
+        str | None, typer.Argument(help="Name of the table; default: list all.")
     ] = None,
-    form: Form = "text",
+    form: flags.TableFormat = "text",
 ) -> None:
     """Print a table of the paper, or list them."""
     if table is not None:
@@ -517,14 +445,9 @@ def published(
 def join_composite_(
     rows: Annotated[Path, typer.Argument(help="FLEUR's annotations/composite.json.")],
     references: Annotated[Path, typer.Argument(help="VisCE2's result.parquet.")],
-    typed: Annotated[
-        str,
-        typer.Option(
-            "--output", "-o", metavar="PATH", help="File, or a folder for composite.json."
-        ),
-    ],
+    typed: Annotated[str, flags.output_option(help="File, or a folder for composite.json.")],
 ) -> None:
-    """Make Composite's file from its public sources; see discode bench list composite."""
+    """Build the file of Composite from its public sources (see `bench list composite`)."""
     out = output.output_file(typed, "composite.json")
     text = join_composite(rows, references)
     with replacing(out) as temp:
@@ -537,12 +460,9 @@ def join_composite_(
 
 @app.command()
 def plot(
-    runs: Runs,
+    runs: flags.Runs,
     typed: Annotated[
-        str,
-        typer.Option(
-            "--output", "-o", metavar="PATH", help=".png, .svg or .pdf, or a folder for plot.png."
-        ),
+        str, flags.output_option(help="Chart (.png, .svg or .pdf), or a folder for plot.png.")
     ],
 ) -> None:
     """Plot runs: one panel per benchmark, one line per metric, with intervals."""

@@ -1,39 +1,19 @@
-"""discode choose: which decoder suits a model, by people's judgments."""
+"""discode choose: the decoder that suits a model, chosen by human ratings."""
 
 from __future__ import annotations
 
-import math
-import operator
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from discode._cli import output
-from discode._cli.bench import Limit, find_runs
-from discode._cli.decode import read_blocks
-from discode._cli.model_options import with_model_options
-from discode._cli.paper import (
-    BenchmarkSpecs,
-    DataFolder,
-    Format,
-    ModelSpecs,
-    OutputFolder,
-    Resamples,
-    RunFiles,
-    StoreFile,
-    open_benchmarks,
-    open_judges,
-    show_results,
-)
-from discode._columns import PairColumns, first_filled, image_name, is_filled
-from discode._files import parse_json, read_rows, sha256
-from discode._scales import Scale, get_scale
+from discode._cli import flags, output
+from discode._cli.flags import with_model_options
+from discode._cli.paper import open_benchmarks, open_judges, show_results
+from discode._scales import get_scale
 from discode.bench._agreement import AgreementProtocol
 from discode.bench._choose import (
     BASELINE,
@@ -43,59 +23,41 @@ from discode.bench._choose import (
     choose_and_show,
     read_judged,
 )
+from discode.bench._judged_rows import parse_condition, read_judged_rows
 from discode.bench._layout import TABLE_FORMATS
 from discode.bench._results import StudyResult, file_stem, write_result
-from discode.benchmarks import Ratings
+from discode.bench._runlog import find_runs
 from discode.decoders import get_decoder
 from discode.decoders._preset import is_preset
 from discode.errors import InputError, lookup
-from discode.readings import Readings
 
 METHODS = ("raw", "discode", "paper", "discode:trust=9")
-"""What is chosen from, beside smoothing, where there are log-probabilities of the answers alone."""
-PANEL = "Readings of your own"
-COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
-               "==": operator.eq, "!=": operator.ne}  # fmt: skip
+"""Candidates, compared with smoothing, where only log-probabilities of the answers are known."""
+PANEL = "Your own log-probabilities, instead of a model"
 
 
 @with_model_options
 def choose(
-    data: DataFolder = None,
-    benchmark: BenchmarkSpecs = None,
-    ratings: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE|COLUMN",
-            help="Your own ratings or choices (docs/adding-a-benchmark.md), or the folder of a "
-            "campaign's export, instead of --data; with --readings the column of people's scores "
-            "(repeat: the first that a file has).",
-        ),
-    ] = None,
-    log: RunFiles = None,
-    limit: Limit = None,
-    typed: OutputFolder = None,
-    form: Format = "text",
-    resamples: Resamples = 1000,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Also map scores to the people's scale.")
-    ] = False,
-    learn: Annotated[
-        bool,
-        typer.Option("--learn", help="Also fit a linear decoder to the judgments, by image."),
-    ] = False,
-    adam: Annotated[
-        bool,
-        typer.Option("--adam", help="Also try Adam steps; they need hidden states, and torch."),
-    ] = False,
-    folds: Annotated[int, typer.Option(help="Folds that the images are dealt into.")] = FOLDS,
+    data: flags.DataIfAny = None,
+    benchmark: flags.BenchmarksIfAny = None,
+    ratings: flags.Ratings = None,
+    log: flags.RunLogs = None,
+    limit: flags.Limit = None,
     readings: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
             rich_help_panel=PANEL,
-            help="Log-probabilities from anywhere (CSV, JSONL, Parquet), instead of a model and "
-            "data: a column per answer (1, logp_1, ...), or log_probs as discode decode takes it. "
-            "Repeat: a line per file.",
+            help="Table (CSV, JSONL, Parquet) with one column per answer (1, logp_1, ...), or "
+            "log_probs as in `discode decode`; repeatable.",
+        ),
+    ] = None,
+    rating_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            rich_help_panel=PANEL,
+            help="Column of human ratings in --readings; if repeated, the first that a file has.",
         ),
     ] = None,
     where: Annotated[
@@ -103,218 +65,98 @@ def choose(
         typer.Option(
             metavar="CONDITION",
             rich_help_panel=PANEL,
-            help="Use only rows of --readings where it holds: parsed_score>=1, split==test. "
-            "Repeat: all of them.",
+            help="Use only rows where this holds, such as parsed_score>=1; repeatable.",
         ),
     ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            "-m",
-            metavar="METHOD",
-            rich_help_panel=PANEL,
-            help="Compare these with smoothing instead of raw, discode, paper and discode:trust=9. "
-            "Repeat.",
-        ),
-    ] = None,
-    scale: Annotated[
+    method: flags.Methods = None,
+    scale: flags.Scale = None,
+    calibrate: Annotated[
+        bool, flags.judge_flag("--calibrate", help="Also map scores to the scale of the ratings.")
+    ] = False,
+    learn: Annotated[
+        bool, flags.judge_flag("--learn", help="Also fit a linear decoder to the ratings.")
+    ] = False,
+    adam: Annotated[
+        bool, flags.judge_flag("--adam", help="Also try Adam steps (requires torch).")
+    ] = False,
+    folds: Annotated[
+        int, flags.statistics_flag(metavar="N", help="Folds of images for cross-validation.")
+    ] = FOLDS,
+    resamples: flags.Resamples = 1000,
+    model: flags.Models = None,
+    store: flags.Store = None,
+    typed: Annotated[
         str | None,
-        typer.Option("--scale", "-s", rich_help_panel=PANEL, help="ten (default), five, 1-7, ..."),
+        flags.output_option(help="Folder for tables, figures and readings.", metavar="FOLDER"),
     ] = None,
-    model: ModelSpecs = None,
-    store: StoreFile = None,
+    form: flags.TableFormat = "text",
     *,
     options: dict[str, Any],
 ) -> None:
-    """Choose the decoder that suits your model by people's judgments, tested on other images."""
+    """Choose a decoder for your model by human ratings, and test it on other images."""
     lookup(TABLE_FORMATS, form, "format")
     out = output.output_folder(typed)
-    if not readings:
-        if scale is not None or where or method:
-            raise InputError("--scale, --where and --method require --readings")
-        if len(ratings or ()) > 1:
-            raise InputError("several --ratings are columns of --readings; give one file")
-        if not ratings and data is None:
-            raise InputError("choose needs --ratings FILE, or -b BENCHMARK and --data FOLDER")
-        people = Path(ratings[0]) if ratings else None
-        benchmarks = open_benchmarks(benchmark or (), data, people, limit, ("flickr8k-expert",))
-        files = find_runs(log or ())
+    show = partial(_show, out=out, form=form)
+    selection = partial(
+        choose_and_show, protocol=AgreementProtocol(resamples=resamples), folds=folds,
+        calibrated=calibrate, learn=learn,
+    )  # fmt: skip
+    if readings:
+        if any((data, benchmark, ratings, log, limit, adam, model, options, store)):
+            raise InputError(
+                "--readings cannot be combined with --data, -b, --ratings, --log, --limit, "
+                "--adam, --store or model options"
+            )
+        if not rating_column:
+            raise InputError("--readings requires --rating-column")
         if out is not None:
             output.make_folder(out)
-        judges = open_judges(model or (), options, store, out, files)
-        with output.progress() as bar:
-            sets = read_judged(
-                judges, benchmarks, hidden=adam, progress=output.labelled_progress(bar)
-            )
-        notes = [line for each in benchmarks.values() for line in each.notes]
-        try:
-            result = choose_and_show(
-                sets, partial(candidate_decoders, hidden=adam),
-                AgreementProtocol(resamples=resamples),
-                folds=folds, calibrated=calibrate, learn=learn,
-            )  # fmt: skip
-        except InputError as error:  # the notes may have the cause: images that are missing
-            raise InputError("; ".join([str(error), *notes])) from error
-        _show(result, out, form, notes)
+        decoders = {name: get_decoder(name) for name in (BASELINE, *_named(method or METHODS))}
+        sets = _read_tables(readings, rating_column, scale or "ten", where or ())
+        show(selection(sets, lambda _: dict(decoders), together=True))
         return
-    if any((data, benchmark, log, limit, adam, model, options, store)):
-        raise InputError(
-            "--readings cannot be combined with --data, -b, --log, --limit, --adam, --store or "
-            "model options"
-        )
-    if not ratings:
-        raise InputError(f"--readings {readings[0]} needs --ratings, the column of people's scores")
+    if scale is not None or where or method or rating_column:
+        raise InputError("--scale, --where, --method and --rating-column require --readings")
+    if ratings is None and data is None:
+        raise InputError("give --ratings FILE, -b BENCHMARK and --data FOLDER, or --readings FILE")
+    benchmarks = open_benchmarks(benchmark or (), data, ratings, limit, ("flickr8k-expert",))
+    runs = find_runs(log or ())
     if out is not None:
         output.make_folder(out)
-    if presets := [name for name in method or () if is_preset(name)]:
-        raise InputError(
-            f"--method {presets[0]} is a preset, which may have been chosen on these rows; give "
-            "the name of a method"
-        )
-    decoders = {name: get_decoder(name) for name in (BASELINE, *(method or METHODS))}
-    conditions = {text: _condition(text) for text in where or ()}
-    names = Counter(file.name for file in {*readings})
+    judges = open_judges(model or (), options, store, out, runs)
+    with output.progress() as bar:
+        sets = read_judged(judges, benchmarks, hidden=adam, progress=output.labelled_progress(bar))
+    notes = [line for each in benchmarks.values() for line in each.notes]
+    try:
+        result = selection(sets, partial(candidate_decoders, hidden=adam))
+    except InputError as error:  # the notes may have the cause: images that are missing
+        raise InputError("; ".join([str(error), *notes])) from error
+    show(result, notes=notes)
+
+
+def _read_tables(
+    files: Sequence[Path], columns: Sequence[str], scale: str, where: Sequence[str]
+) -> dict[str, JudgedReadings]:
+    conditions = {text: parse_condition(text) for text in where}
+    names = Counter(file.name for file in {*files})
     sets = {}
-    for file in dict.fromkeys(readings):
+    for file in dict.fromkeys(files):
         title = file.name if names[file.name] == 1 else str(file)
-        judged = _read_judged(file, title, ratings, get_scale(scale or "ten"), conditions)
+        judged = read_judged_rows(file, title, columns, get_scale(scale), conditions)
         sets[file_stem(f"decoder {title}") if names.total() > 1 else "decoder"] = judged
-    result = choose_and_show(
-        sets, lambda _: dict(decoders),
-        AgreementProtocol(resamples=resamples), folds=folds, calibrated=calibrate, learn=learn,
-        together=True,
-    )  # fmt: skip
-    _show(result, out, form)
+    return sets
+
+
+def _named(methods: Sequence[str]) -> Sequence[str]:
+    if presets := [name for name in methods if is_preset(name)]:
+        raise InputError(
+            f"--method {presets[0]} is a preset, perhaps chosen on these rows; give a method name"
+        )
+    return methods
 
 
 def _show(result: StudyResult, out: Path | None, form: str, notes: Sequence[str] = ()) -> None:
-    """Write what was found, then print it: standard output may be closed early."""
+    """Write the result before it is printed: standard output may be closed early."""
     written = result if out is None else write_result("choose", result, out)
-    about = (
-        "which decoder suits your model: chosen by people's judgments, tested on held-out images"
-    )
+    about = "the decoder that suits your model, chosen by human ratings and tested on other images"
     show_results({"choose": (about, written)}, out, form, notes)
-
-
-def _condition(text: str) -> tuple[str, Callable[[Any], bool]]:
-    """Return the column and the test of COLUMN>=VALUE; of numbers where both sides are some.
-
-    >>> column, holds = _condition("score >= 1")
-    >>> column, holds("1.0"), holds("0"), holds(""), holds(None), holds("nan")
-    ('score', True, False, False, False, False)
-    """
-    parts = re.fullmatch(r"\s*([^<>=!]+?)\s*(>=|<=|==|!=|>|<)\s*([^<>=!]+?)\s*", text)
-    if parts is None:
-        raise InputError(
-            f"--where {text!r} is not a condition; give COLUMN>=VALUE, or with >, <=, <, ==, !="
-        )
-    column, sign, value = parts.groups()
-    compare: Callable[[Any, Any], bool] = COMPARISONS[sign]
-
-    def holds(cell: Any) -> bool:
-        try:
-            return compare(float(cell), float(value))
-        except (TypeError, ValueError):  # text has no order
-            return sign in ("==", "!=") and compare(str(cell), value)
-
-    return column, holds
-
-
-def _read_judged(
-    file: Path,
-    title: str,
-    columns: Sequence[str],
-    scale: Scale,
-    conditions: Mapping[str, tuple[str, Callable[[Any], bool]]],
-) -> JudgedReadings:
-    """Read log-probabilities with people's scores; rows of one image are kept together."""
-    if not file.is_file():
-        raise InputError(f"no such file: {file}")
-    rows: list[tuple[int, Any]] = []
-    scores: list[float] = []
-    images: list[str] = []
-    left_out: Counter[str] = Counter()
-    column = columns[0]
-    for number, (where, row) in enumerate(read_rows(file), 1):
-        if number == 1:
-            column = next((name for name in columns if name in row), column)
-        for name in (column, *(name for name, _ in conditions.values())):
-            if name not in row:
-                raise InputError(f"{where} has no column {name!r}; it has: {', '.join(row)}")
-        failing = [text for text, (name, holds) in conditions.items() if not holds(row[name])]
-        if failing:
-            left_out[f"not {failing[0]}"] += 1
-            continue
-        text = row[column]
-        try:
-            score = math.nan if text in (None, "") else float(text)
-        except (TypeError, ValueError):
-            raise InputError(f"{where}: {column} is {text!r}, not a number") from None
-        if not math.isfinite(score):
-            left_out[f"no number in {column}"] += 1
-            continue
-        scores.append(score)
-        images.append(_image_key(row, where) or f"\n{number}")  # no image begins with a line's end
-        if isinstance(row.get("log_probs"), str):  # in CSV
-            row["log_probs"] = parse_json(row["log_probs"], where)
-        elif not {"log_probs", "answer_logp"} & row.keys():
-            names = _answer_columns(row, scale, where)
-            if column in names:
-                raise InputError(
-                    f"{where}: {column} is an answer's log-probability; give --ratings the column "
-                    "of people's scores"
-                )
-            row = {"log_probs": [row[name] for name in names]}
-        rows.append((number, row))
-    if not rows:
-        raise InputError("; ".join([f"{file} has no row to use", *_left_out(left_out)]))
-    blocks = read_blocks(rows, scale, "nan", file, Counter())
-    readings = Readings.concat(scale, [block for _, block in blocks])
-    groups, image = np.unique(images, return_inverse=True)
-    alone = sum(key.startswith("\n") for key in images)
-    unit = "images" if alone < len(images) else "rows"
-    notes = [f"{unit}: {len(groups):,}"]
-    if 0 < alone < len(images):
-        notes.append(f"rows without an image, each a group: {alone:,}")
-    return JudgedReadings(
-        title, readings, image,
-        Ratings(np.arange(len(rows)), np.array(scores), np.zeros(len(rows), np.int64)),
-        {"readings": file.name, "ratings": column, "where": list(conditions),
-         "left_out": dict(left_out), "sha256": {file.name: sha256(file)}},
-        "; ".join([f"people's scores are {column}", *notes, *_left_out(left_out)]), unit,
-    )  # fmt: skip
-
-
-def _image_key(row: Mapping[str, Any], where: str) -> str:
-    """Return what a row's image is known by, its name or its bytes; "" where the row has none."""
-    columns = PairColumns.among(row, where)
-    name = image_name(row, columns) or first_filled(row, columns.image)
-    return str(name).strip() if is_filled(name) else ""
-
-
-def _left_out(counts: Mapping[str, int]) -> list[str]:
-    return [f"left out: {count:,}, {why}" for why, count in counts.items()]
-
-
-def _answer_columns(names: Iterable[str], scale: Scale, where: str) -> list[str]:
-    """Return the columns of the answers, which have the same letters in front, or none.
-
-    >>> from discode._scales import FIVE
-    >>> _answer_columns(["id", "lp1", "lp2", "lp3", "lp4", "lp5"], FIVE, "a.csv")
-    ['lp1', 'lp2', 'lp3', 'lp4', 'lp5']
-    """
-    known, first = list(names), scale.answers[0]
-    starts = [name.removesuffix(first) for name in known if name.endswith(first)]
-    complete = [
-        columns
-        for start in starts
-        if {*(columns := [f"{start}{answer}" for answer in scale.answers])} <= {*known}
-    ]
-    if len(complete) != 1:
-        raise InputError(
-            f"{where} has {len(complete) or 'no'} sets of columns for the answers {first} to "
-            f"{scale.answers[-1]} of --scale {scale.name}: it has {', '.join(known)}; give "
-            f"log_probs, or one column per answer, such as logp_{first}"
-        )
-    return complete[0]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from discode._cli import output
+from discode._cli import flags, output
 from discode._files import without_nan
 from discode._signature import shortened_signature
 from discode.bench._agreement import TAU_C_NOTES, note_ties
@@ -37,67 +37,63 @@ from discode.bench._tables import MEASURE_SYMBOLS
 from discode.bulk._chunks import MANIFEST
 from discode.errors import InputError, lookup
 
-MethodOfFiles = Annotated[
-    str | None, typer.Option("--method", "-m", help="Method, of score files with several.")
-]
-FailedAs = Annotated[
-    float | None,
-    typer.Option(help="Score of failed rows in score files, such as 0; default: left out."),
-]
-
 
 def compare(
     what: Annotated[
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Score files, a file or folder per captioner, or NAME=FILE; or a run log of "
-            "`bench run -o`, and two or more of its metrics (default: all).",
+            help="Score files or folders, one per captioner, optionally NAME=FILE; or a run log "
+            "of `bench run -o` and two or more of its metrics (default: all).",
         ),
     ],
-    method: MethodOfFiles = None,
+    method: flags.MethodIfAny = None,
     column: Annotated[
-        str | None, typer.Option(help="Column of score files to compare; default: score.")
-    ] = None,
-    by: Annotated[
-        str | None, typer.Option(help="Key that joins score files: image (default), or id.")
-    ] = None,
-    failed_as: FailedAs = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Chart of score files: .png, .svg or .pdf.")
-    ] = None,
-    measure: Annotated[
         str | None,
-        typer.Option(help="Measure of a run: tau_b or tau_c; by default the benchmark's, or mean."),
+        flags.input_flag(metavar="NAME", help="Column of score files to compare; default: score."),
     ] = None,
+    join_by: Annotated[
+        str | None,
+        flags.input_flag(metavar="KEY", help="Key that joins score files: image (default) or id."),
+    ] = None,
+    failed_as: flags.FailedAs = None,
+    measure: flags.Measure = None,
     swap: Annotated[
         str | None,
-        typer.Option(help="Unit that the test of a run swaps: images or captions (PERM-BOTH)."),
-    ] = None,
-    resamples: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Resamples of test and intervals; default: {RESAMPLES}, for a run 1000."
+        flags.statistics_flag(
+            metavar="UNIT",
+            help="Unit that the test of a run swaps: images or captions (PERM-BOTH).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    form: Annotated[
-        str, typer.Option("--format", "-f", help=f"{', '.join(TABLE_FORMATS)}: of the tables.")
-    ] = "text",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
-    signature: output.FullSignatures = False,
+    resamples: flags.ResamplesIfAny = None,
+    seed: flags.Seed = 0,
+    plot: Annotated[
+        Path | None,
+        flags.output_flag(metavar="FILE", help="Chart of score files: .png, .svg or .pdf."),
+    ] = None,
+    form: flags.TableFormat = "text",
+    as_json: flags.AsJson = False,
+    signature: flags.FullSignatures = False,
 ) -> None:
     """Compare captioners by scores of the same images, or the metrics of a run.
 
-    One captioner: its mean with a 95 % interval over images. Several: differences with interval,
-    p and effect, and Holm's p and groups over many.
+    One captioner gets a mean with a 95 % interval over images; several get
+    differences with intervals, p-values (Holm's for many) and groups. Score
+    files are resampled 5,000 times by default, run logs 1,000 times.
     """
     lookup(TABLE_FORMATS, form, "format")
     if as_json and form != "text":
-        raise InputError(f"give either --json or --format {form}, not both")
+        raise InputError(f"--json cannot be combined with --format {form}")
     first = _run_in(Path(what[0]))
     if _is_run(first):
-        refuse("score files", method=method, column=column, by=by, failed_as=failed_as, plot=plot)
+        refuse(
+            "score files",
+            method=method,
+            column=column,
+            join_by=join_by,
+            failed_as=failed_as,
+            plot=plot,
+        )
         resamples = 1000 if resamples is None else resamples
         log = RunLog.load(first)
         swap = swap or "images"
@@ -109,23 +105,27 @@ def compare(
             return
         _print_metrics(
             done, form,
-            f"{log.benchmark}; p by {resamples} permutations that swap {swap}; intervals by as "
+            f"{log.benchmark}; p from {resamples} permutations that swap {swap}; intervals from as "
             f"many resamples of images; seed {seed}",
         )  # fmt: skip
     else:
-        refuse("a run of discode bench run", measure=measure, swap=swap)
+        refuse("run logs", measure=measure, swap=swap)
         if plot is not None:
             check_plot(plot)
             output.check_writable(plot)
         joined = join_systems(
-            label_systems(what), by=by, method=method, column=column or "score", failed_as=failed_as
+            label_systems(what),
+            by=join_by,
+            method=method,
+            column=column or "score",
+            failed_as=failed_as,
         )
         resamples = RESAMPLES if resamples is None else resamples
         _compare_files(joined, plot, resamples, seed, form, as_json, signature or form != "text")
 
 
 def _run_in(path: Path) -> Path:
-    """Return the one run log in a folder of ``bench run -o``; any other path as it is."""
+    """Find the run log in a folder of ``bench run -o``; other paths are unchanged."""
     if (path / MANIFEST).is_file() or not (runs := sorted(path.glob("*.json"))):
         return path
     if len(runs) > 1:
@@ -134,28 +134,28 @@ def _run_in(path: Path) -> Path:
 
 
 def _is_run(path: Path) -> bool:
-    """Whether a file is a run log, or is called like one; a list of rows is JSON, too."""
+    """Whether a file is a run log by its name; a JSON list holds scores instead."""
     if path.suffix.lower() != ".json":
         return False
     try:
         with path.open("rb") as file:
             return not file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
     except OSError:
-        return True  # which says that there is no such run
+        return True  # reading the run reports that it is missing
 
 
 def is_scores(path: Path) -> bool:
-    """Whether a path, or what is after NAME=, is called like a file of scores, or a folder."""
+    """Whether a path, or the path in NAME=PATH, names a file or a folder of scores."""
     file = path if path.exists() else Path(str(path).rpartition("=")[2])
     table = file.suffix.lower() in (".jsonl", ".csv", ".tsv", ".parquet", ".json")
     return (file / MANIFEST).is_file() or (table and not _is_run(file))
 
 
 def refuse(kind: str, **options: object) -> None:
-    """Raise where one of the options, which are for ``kind`` only, was given."""
+    """Raise if an option is given that applies to ``kind`` only."""
     for name, value in options.items():
         if value is not None:
-            raise InputError(f"--{name.replace('_', '-')} is only for {kind}")
+            raise InputError(f"--{name.replace('_', '-')} requires {kind}")
 
 
 def _compare_files(
@@ -225,9 +225,9 @@ def _compare_files(
 def _print_metrics(done: MetricComparison, form: str, how: str) -> None:
     notes = []
     if done.left_out:
-        notes.append(f"{done.left_out} judgments left out: not every metric has a score for them")
+        notes.append(f"{done.left_out} judgments skipped: not every metric has a score for them")
     if done.silent:
-        notes.append(f"without any score: {', '.join(done.silent)}")
+        notes.append(f"no scores: {', '.join(done.silent)}")
     name = done.pairs[0].measure
     symbol = MEASURE_SYMBOLS.get(name, name)
     tied = note_ties(done.ties) if name.startswith("tau_") else []

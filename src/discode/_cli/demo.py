@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
 from rich.markup import escape
 
-from discode._cli import output
-from discode._cli.model_options import model_options
+from discode._cli import flags, output
+from discode._cli.flags import model_options
 from discode._files import read_rows, replacing
 from discode._judge import load
 from discode._pairs import Pair
@@ -46,19 +45,14 @@ Results = Mapping[str, Scores]
 def demo(
     typed: Annotated[
         str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="Chart, or a folder for demo.png; default: demo.png here.",
-        ),
+        flags.output_option(help="Chart, or a folder for demo.png; default: demo.png here."),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Print every caption with its three scores.")
+        bool, flags.output_flag("--all", help="Print every caption with its three scores.")
     ] = False,
-    threads: Annotated[int | None, typer.Option(help="Cores to use; default: all.")] = None,
+    threads: flags.Threads = None,
 ) -> None:
-    """Judge captions of eight images with the embedded model: raw, smoothing, discode."""
+    """Judge captions of eight images with the embedded model."""
     out = output.output_file(typed or "demo.png", "demo.png")
     if typed is not None:
         require("matplotlib", "plot")

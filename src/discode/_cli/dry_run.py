@@ -1,4 +1,4 @@
-"""--dry-run of discode score and bench run: what a server would be sent, and what that costs."""
+"""--dry-run: the requests that a server would get, and their cost."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from discode.backends._served.backend import Served
 
 
-NOT_SERVED = "--dry-run is for models behind an address (openai:NAME, endpoint:NAME)"
+NOT_SERVED = "--dry-run requires a served model: openai:NAME or endpoint:NAME"
 
 
 def check_served(model: str | None) -> None:
-    """Raise, before a model is opened, where it is not behind an address."""
+    """Raise, before a model is opened, if it is not served."""
     if kind_of(model or "embedded")[0] not in (KINDS["openai"], KINDS["endpoint"]):
         raise InputError(NOT_SERVED)
 
@@ -35,9 +35,9 @@ def print_estimate(
     *,
     may_be_empty: bool = False,
 ) -> None:
-    """Print what scoring would send and cost; nothing is sent, and nothing is written.
+    """Print what scoring would send and cost, without sending or writing anything.
 
-    Pairs come a chunk at a time, so that any number of them fits; None is a row without one.
+    Pairs come in chunks, so any number of them fits in memory; None is a row without a pair.
     """
     from discode.backends._served.backend import Served
     from discode.backends._served.estimate import Estimate
@@ -68,27 +68,31 @@ def print_estimate(
         raise InputError("the input holds no pairs")
     requests, images = count_of(estimate.requests, "request"), count_of(estimate.images, "image")
     lines = [
-        f"{requests} to {backend.hosts}; before them {_first(backend)}",
-        f"{images}, {estimate.bytes / 1e6:.1f} MB to send; less to a server that keeps images",
+        f"{requests} to {backend.hosts}, after {_first(backend)}",
+        f"{images}, {estimate.bytes / 1e6:.1f} MB to send; less if the server keeps images",
         f"about {estimate.read:,} tokens to read and {estimate.written:,} to write (images by "
-        "OpenAI's rule; other models count otherwise)",
+        "OpenAI's rule; other models differ)",
     ]
     if known:
         lines.append(f"{known} of {total} pairs are in {store}")
     if estimate.unusable:
         lines.append(f"{count_of(estimate.unusable, 'pair')} cannot be sent and would be NaN")
     cost = estimate.cost(backend.prices)
-    lines.append("cost: give -M prices=READ,WRITTEN" if cost is None else f"cost: about {cost:.4g}")
+    lines.append(
+        "cost: unknown without -M prices=READ,WRITTEN"
+        if cost is None
+        else f"cost: about {cost:.4g}"
+    )
     for line in [*lines, "nothing was sent"]:
         output.stdout.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _first(backend: Served) -> str:
-    """Return what is sent to find out what a server can do."""
+    """Describe the requests that find out what a server supports."""
     openai = backend.models[0].startswith("openai:")
     more = 3 * (not openai) + 2 * (backend.options.read != "generate")  # images, begun answers
     trial = "one without an image" + (f" (and up to {more} more)" if more else "")
-    return f"{'' if openai else 'one to /tokenize and '}{trial}, to find out what it can do"
+    return f"{'' if openai else 'one to /tokenize and '}{trial}, to find out what it supports"
 
 
 def _item(pair: Pair) -> PairKey | None:

@@ -8,32 +8,15 @@ import math
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
 
-import typer
 from rich.text import Text
 
-from discode._cli import output
+from discode._cli import flags, output
 from discode._cli.dry_run import check_served, print_estimate
-from discode._cli.model_options import PANEL, Model, with_model_options
-from discode._cli.score import (
-    Annotations,
-    AsJson,
-    BatchSize,
-    Captions,
-    DryRun,
-    ImageArgument,
-    Images,
-    PromptName,
-    References,
-    Rows,
-    ScaleName,
-    Source,
-    check_input,
-    read_input,
-)
+from discode._cli.flags import JudgeSpec, with_judge
+from discode._cli.score import Rows, check_input, read_input
 from discode._columns import PairColumns, image_name
-from discode._judge import Judge, load
+from discode._judge import Judge
 from discode._pairs import Pair, PairParser
 from discode.bulk import Totals
 from discode.bulk._chunks import CHUNK_ROWS
@@ -50,63 +33,43 @@ LOWEST = 10
 Failures = list[tuple[str, str]]
 """Ids and reasons."""
 ScoredPair = tuple[float, str | None, Pair]
-"""A score, what the input calls the image, and the pair."""
-Top = Annotated[
-    int | None,
-    typer.Option(
-        min=1, rich_help_panel="Input",
-        help=f"Explain the N rows of --input with the lowest scores; default: {LOWEST}.",
-    ),
-]  # fmt: skip
-Threshold = Annotated[
-    float, typer.Option(help="Marks words that lack this share of the caption's score.")
-]
-MethodName = Annotated[
-    str, typer.Option("--method", "-m", rich_help_panel=PANEL, help="Method, or preset FILE.json.")
-]
-StoreFile = Annotated[Path | None, typer.Option(help="Readings to keep and to resume from.")]
+"""A score, the image name in the input, and the pair."""
 
 
-@with_model_options
+@with_judge
 def explain(
-    image: ImageArgument = None,
-    captions: Captions = None,
-    source: Source = None,
-    images: Images = None,
-    annotations: Annotations = None,
-    top: Top = None,
-    reference: References = None,
-    threshold: Threshold = THRESHOLD,
-    model: Model = None,
-    method: MethodName = "discode",
-    scale: ScaleName = None,
-    prompt: PromptName = None,
-    batch_size: BatchSize = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    signature: output.FullSignatures = False,
-    store: StoreFile = None,
+    image: flags.ImageArgument = None,
+    captions: flags.Captions = None,
+    source: flags.Source = None,
+    images: flags.Images = None,
+    annotations: flags.Annotations = None,
+    reference: flags.References = None,
+    top: flags.Top = None,
+    threshold: flags.Threshold = THRESHOLD,
+    method: flags.Method = "discode",
+    batch_size: flags.BatchSize = None,
+    store: flags.Store = None,
+    dry_run: flags.DryRun = False,
+    as_json: flags.AsJson = False,
+    signature: flags.FullSignatures = False,
     *,
-    options: dict[str, Any],
+    spec: JudgeSpec,
 ) -> None:
-    """Show which words of captions are wrong: what each adds to the score of its caption.
+    """Show which words of a caption are wrong, by what each adds to its score.
 
-    A word is replaced by one that says nothing (something, someone), or left out; what the score
-    loses is the word's effect. A caption costs one reading, and one for each of its words, of which
-    the first 40 are looked at.
-
-    Of a file, the rows with the lowest scores are explained. A file that discode score wrote has
-    the scores; the rows of another file are scored first.
+    Each word is replaced by a neutral one (something, someone) or removed, and
+    the caption is scored again: a reading per word, for up to 40 words. Of a
+    file, the 10 rows with the lowest scores are explained.
     """
     if dry_run:
-        check_served(model)
+        check_served(spec.model)
     check_input(image, captions, reference, source, images, annotations)
     if top is not None and not source:
         raise InputError("--top requires --input FILE")
     rows = read_input(image, captions, reference, source, images, annotations)
     has_scores = bool(rows.files) and is_score_file(rows.files[0])
     if dry_run and source and not has_scores:
-        raise InputError("--dry-run requires scores here; give --input the output of discode score")
+        raise InputError("--dry-run with --input requires a file written by `discode score`")
     lowest: list[ScoredPair]
     failed: Failures = []
     if not source:
@@ -121,13 +84,8 @@ def explain(
         scored = _read_scored(rows.files, PairParser(images, annotations), failed)
         lowest = heapq.nsmallest(top or LOWEST, scored, itemgetter(0))
     else:
-        next(
-            rows.read(CHUNK_ROWS), None
-        )  # a file that is not a table is found before a model is opened
-    judge = load(
-        model, method=method, prompt=prompt, scale=scale, batch_size=batch_size,
-        store=None if dry_run else store, **options,
-    )  # fmt: skip
+        next(rows.read(CHUNK_ROWS), None)  # reports an unreadable table before a model is opened
+    judge = spec.open(method=method, batch_size=batch_size, store=None if dry_run else store)
     if source and not has_scores:
         lowest = heapq.nsmallest(top or LOWEST, _score(judge, rows, failed), itemgetter(0))
     pairs = [pair for _, _, pair in lowest]
@@ -148,21 +106,21 @@ def explain(
             _print_caption(each, f"{name or 'image'}{row_id}" if source else "")
         if each.cut:
             unread = sum(span.error == NOT_READ for span in each.spans)
-            line = f"the judge reads only part of this caption; {unread} of {seen} words not read"
+            line = f"caption exceeds the limit of the judge; {unread} of {seen} words not read"
             output.note(f"{pair.id}: {line}", "yellow")
         if each.left_out:
-            line = f"the first {seen} of {seen + each.left_out} words looked at"
+            line = f"examined the first {seen} of {seen + each.left_out} words"
             output.note(f"{pair.id}: {line}", "yellow")
         if each.wrong_throughout and not as_json:
             output.note(f"{pair.id}: {NO_SINGLE_WORD}", "yellow")
         if not seen and not each.error:
-            output.note(f"{pair.id}: no word says anything about an image", "yellow")
-    looked_at = f"{count_of(tried, 'word')} looked at, a reading each"
-    output.note(f"{looked_at}; at most {MAX_SPANS} of a caption", "dim")
+            output.note(f"{pair.id}: no word describes an image", "yellow")
+    looked_at = f"{count_of(tried, 'word')} examined, one reading each"
+    output.note(f"{looked_at}; at most {MAX_SPANS} per caption", "dim")
     how = explained[0].signature if explained else judge.signature
     if explained and how["expected"] == "none":
-        line = f"what right words add is not known for this judge with {judge.decoder.name}"
-        output.note(f"{line}: blame is relative to 0", "yellow")
+        line = f"effects of correct words are unknown for this judge with {judge.decoder.name}"
+        output.note(f"{line}; blame is relative to 0", "yellow")
     output.note(str(how) if signature else how.short, "dim")
     reasons = "discode score -o FILE" if failed else "--json"
     failed += [(p.id, e.error) for p, e in zip(pairs, explained, strict=True) if e.error]
@@ -173,7 +131,7 @@ def explain(
 def _read_scored(
     files: Sequence[Path], parser: PairParser, failed: Failures
 ) -> Iterator[ScoredPair]:
-    """Yield the rows of score files by the first method in them; fill ``failed``."""
+    """Yield the rows of the first method in score files; append failures to ``failed``."""
     method = None
     for file in files:
         for where, row, score in read_scores(file):
@@ -189,7 +147,7 @@ def _read_scored(
 
 
 def _score(judge: Judge, rows: Rows, failed: Failures) -> Iterator[ScoredPair]:
-    """Yield the rows of other files with the scores of whole captions; fill ``failed``."""
+    """Score whole captions and yield their rows; append failures to ``failed``."""
     with output.row_progress(rows.total) as progress:
         for chunk in rows.read(max(CHUNK_ROWS, judge.batch_size)):
             usable = [(n, pair) for n, pair in enumerate(chunk.pairs) if pair is not None]
@@ -203,7 +161,7 @@ def _score(judge: Judge, rows: Rows, failed: Failures) -> Iterator[ScoredPair]:
 
 
 def _print_caption(explanation: Explanation, name: str) -> None:
-    """Print a caption with its wrong words in brackets; below it what each word adds."""
+    """Print a caption with its wrong words in brackets, and below it the effect of each word."""
     caption = Text()
     for part in explanation.parts():
         style = "bold red" if isinstance(part, Span) and part.marked else None

@@ -7,19 +7,19 @@ from typing import Annotated
 
 import typer
 
-from discode._cli import output
+from discode._cli import flags, output
 from discode.bulk._filtering import filter_run
 from discode.errors import InputError
 
 
 def filter_scores(
-    folder: Annotated[Path, typer.Argument(help="Output folder of a finished discode score.")],
-    min_score: Annotated[float, typer.Option(help="Write samples with at least this score.")],
+    folder: Annotated[Path, typer.Argument(help="Output folder of a finished `discode score`.")],
+    min_score: flags.MinScore,
     typed: Annotated[
-        str, typer.Option("--output", "-o", metavar="FOLDER", help="New folder of the samples.")
+        str, flags.output_option(help="New folder for the samples.", metavar="FOLDER")
     ],
 ) -> None:
-    """Write the samples of a finished run that reach another threshold, without judging again."""
+    """Filter a finished run by another threshold, without judging again."""
     out = output.output_folder(typed)
     if out is None or (out.exists() and any(out.iterdir())):
         raise InputError(f"--output {typed} is not empty; give a new folder")

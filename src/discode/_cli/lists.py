@@ -1,4 +1,4 @@
-"""discode methods, scales, models: list what can be chosen, or describe one."""
+"""discode methods, scales, models: list them, or describe one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from discode._cli.model_options import BaseUrl, ModelOption, model_options
+from discode._cli import flags
+from discode._cli.flags import model_options
 from discode._cli.output import bars, echo, format_score, note, stdout, table_of
 from discode._judge import load
 from discode._pairs import make_pairs
@@ -23,8 +24,8 @@ from discode.options import Option, option_text, options_text
 
 
 def print_list(kind: str, about: Mapping[str, str], more: str) -> None:
-    """Print one line per name, and which command prints the rest."""
-    table = table_of(kind, "what it is")
+    """Print one line per name, and the command that prints the details."""
+    table = table_of(kind, "description")
     for name, text in about.items():
         table.add_row(name, escape(text))
     stdout.print(table)
@@ -32,7 +33,7 @@ def print_list(kind: str, about: Mapping[str, str], more: str) -> None:
 
 
 def print_one(name: str, lines: Sequence[str], options: tuple[Option, ...]) -> None:
-    """Print what is known of a name, and the options that may follow it."""
+    """Print the description of a name and its options."""
     echo("\n".join(lines))
     print_options({f"{name}, after a colon ({name}:KEY=VALUE,...)": options})
 
@@ -46,9 +47,9 @@ def print_options(declared: Mapping[str, tuple[Option, ...]]) -> None:
         if not options:
             continue
         stdout.print(f"\nOptions of {', '.join(names)}\n", highlight=False)
-        table = table_of("option", "default", "allowed", "what it is")
+        table = table_of("option", "default", "allowed", "description")
         for row in options:
-            default = "to be given" if row.required else option_text(row.default)
+            default = "required" if row.required else option_text(row.default)
             table.add_row(*map(escape, (row.name, default, row.allowed_text, row.about)))
         stdout.print(table)
 
@@ -59,7 +60,7 @@ def methods(
     """List the decoders, or describe one with its options."""
     if name is None:
         about = {name: method.about for name, method in METHODS.discover().items()}
-        print_list("method", about, "default: discode; discode methods NAME prints its options")
+        print_list("method", about, "default: discode; details: discode methods NAME")
         return
     method = lookup(METHODS, name, "method")
     lines = [f"options it sets: {options_text(method.options)}"] if method.options else []
@@ -81,30 +82,29 @@ def scales() -> None:
 
 
 TEST_CAPTION = "a close up of a striped cat"
-"""What the test answer of an endpoint is about, with the demo's cat."""
+"""Caption of the test request to an endpoint, with the cat of the demo."""
 
 
-def _check(name: str, revision: str | None, options: dict[str, Any]) -> None:
-    """Print what is known of a model before its weights are downloaded, or what a server can do."""
+def _check(name: str, options: dict[str, Any]) -> None:
+    """Check a model without downloading its weights, or the capabilities of a server."""
     kind = kind_of(name)[0]
     if kind in (KINDS["openai"], KINDS["endpoint"]):
-        if revision is not None:
-            raise InputError("--revision is for models of the hub; a server has one")
         _check_endpoint(name, options)
         return
     if kind is not KINDS["hf"]:
         raise InputError(
             f"{name} cannot be checked; give ORG/NAME, a folder, endpoint:NAME or openai:NAME"
         )
+    revision = options.pop("revision", None)
     if options:
-        raise InputError("--check of ORG/NAME takes no model options")
+        raise InputError("--check ORG/NAME takes only -M revision=REVISION")
     from discode.backends._local.check import check_model  # needs discode-eval[hf]
 
     _print_rows(check_model(name, revision))
 
 
 def _check_endpoint(name: str, options: dict[str, Any]) -> None:
-    """Print what the servers of a model support, and the distribution of one test answer."""
+    """Print the capabilities of a model's servers and the distribution of one test answer."""
     from discode.backends._served.backend import Served
     from discode.backends._served.check import check_served_model
 
@@ -116,7 +116,7 @@ def _check_endpoint(name: str, options: dict[str, Any]) -> None:
     readings = judge.read(pairs)
     scores, plain = judge.decode(pairs, readings), judge.decode(pairs, readings, "smoothing")
     if reason := scores.errors.get(0):
-        note(f"the test answer (cat.jpg: {TEST_CAPTION}) is no rating: {reason}", "red")
+        note(f"the answer to the test caption ({TEST_CAPTION}) is not a rating: {reason}", "red")
         raise typer.Exit(1)
     names = [
         f"{label} → {format_score(each.value[0])}"
@@ -143,28 +143,25 @@ def _print_rows(rows: Mapping[str, str]) -> None:
 
 def models(
     options: Annotated[
-        bool, typer.Option("--options", help="List the options of each kind of model instead.")
+        bool, typer.Option("--options", help="List the options of each kind of model.")
     ] = False,
     check: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Check whether a model can judge and how it is read. Of ORG/NAME or a folder only "
-            "configuration and tokenizer are read; endpoint:NAME is asked a few questions.",
+            help="Check whether a model can be a judge, without downloading its weights. A server "
+            "is sent a few requests.",
         ),
     ] = None,
-    revision: Annotated[
-        str | None, typer.Option(help="With --check: branch, tag or commit of the hub's model.")
-    ] = None,
-    model_option: ModelOption = None,
-    base_url: BaseUrl = None,
+    model_option: flags.ModelOption = None,
+    base_url: flags.BaseUrl = None,
 ) -> None:
-    """List vision-language models to judge with, or check one."""
+    """List vision-language models that can be judges, or check one."""
     given = model_options(model_option, base_url=base_url)
-    if check is None and (revision is not None or given):
-        raise InputError("--revision, --base-url and -M require --check NAME")
+    if check is None and given:
+        raise InputError("--base-url and -M require --check NAME")
     if check is not None:
-        _check(check, revision, given)
+        _check(check, given)
         return
     if options:
         print_options(
@@ -175,11 +172,11 @@ def models(
         )
         return
     widest = max(len(row.hub) for row in CATALOG)
-    stdout.print("GB: of the weights in bfloat16, and in 4 bit\n", highlight=False)
+    stdout.print("GB: size of the weights in bfloat16, and in 4 bit\n", highlight=False)
     notes = table_of("", "")
     for title, paper in (("the paper's models", True), ("others", False)):
         table = table_of(title, "GB", "4 bit", "captions", "tried")
-        # Names are to be copied whole: a narrow terminal may break lines, but no cell is cut.
+        # Names are copied whole: a narrow terminal may break lines, but cells are never cut.
         table.width, table.columns[0].min_width = widest + 32, widest
         table.columns[1].justify = table.columns[2].justify = "right"
         for row in (row for row in CATALOG if bool(row.paper) == paper):
@@ -190,7 +187,7 @@ def models(
                 "packed" if row.packed else "plain",
                 row.tested or "nothing",
             )
-            code = "code of its own (-M trust_remote_code=true)" if row.remote else ""
+            code = "runs remote code (-M trust_remote_code=true)" if row.remote else ""
             if row.note or code:
                 notes.add_row(row.hub.split("/")[1], "; ".join(filter(None, (code, row.note))))
         stdout.print(table, "", crop=False)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -34,6 +34,7 @@ from rich.table import Table
 from rich.text import Text
 
 from discode._files import remove_abandoned, replacing
+from discode._scores import Scores
 from discode._signature import shortened_signature
 from discode.bulk import Totals
 from discode.bulk._columns import ScoredRows
@@ -46,15 +47,14 @@ from discode.stats import ClusteredMean
 from discode.stats._means import MOST
 from discode.stats._resampling import FEW_IMAGES
 
-# Control characters but tab and line feed, and what turns the direction of writing.
+# Control characters except tab and line feed, and marks of the writing direction.
 _DRIVING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """Return a text in which what would drive a terminal is spelled out; JSON stays what it says.
+    """Escape the characters that control a terminal; JSON keeps its meaning.
 
-    Everything that is printed passes here: a caption, a file's name or a server's answer may come
-    from anybody.
+    All output passes through here: captions, file names and server responses are not trusted.
 
     >>> print(printable("a \\x1b[2Jcat"))
     a \\u001b[2Jcat
@@ -82,7 +82,9 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 TABLE_ROWS = 40
 """Rows that a table shows; files and --json have all of them."""
 FOLDED = 10
-"""Columns that a text keeps in a table; with less room, texts get lines of their own."""
+"""Narrowest column into which texts are folded."""
+UNLIMITED = 100_000
+"""Columns of a file or pipe."""
 CHARTS = 8
 """Charts that --show draws per method."""
 LOG_SECONDS = 30.0
@@ -105,15 +107,15 @@ class _Rate(ProgressColumn):
 
 
 def progress(*, shown: bool = True) -> Progress:
-    """Return a bar on standard error: how many pairs, how fast, how long still."""
+    """Make a progress bar on standard error: pairs done, speed, time left."""
     columns = (BarColumn(), _Count(), _Rate(), TimeRemainingColumn())
-    # Elsewhere than in a terminal, rich would end it with an empty line.
+    # Outside a terminal, rich would end it with an empty line.
     disable = not (shown and stderr.is_terminal)
     return Progress(*columns, console=stderr, transient=True, disable=disable)
 
 
 def labelled_progress(bar: Progress) -> Callable[[str, int, int], None]:
-    """Return what shows in a bar how many of all pairs each label has done."""
+    """Make a callback that shows the progress of each label in a bar."""
     tasks: dict[str, TaskID] = {}
 
     def advance(label: str, total: int, step: int) -> None:
@@ -126,14 +128,14 @@ def labelled_progress(bar: Progress) -> Callable[[str, int, int], None]:
 
 @contextmanager
 def row_progress(total: RowCount | None, *, bar: bool = True) -> Iterator[Callable[[int], None]]:
-    """Yield what to call with the number of pairs just done: a bar, or now and then a line."""
+    """Yield a callback for the number of pairs just done, which draws a bar or prints lines."""
     drawn = progress(shown=bar)
     about = "" if total is None or total.exact else "~"
     task = drawn.add_task("reading", total=None if total is None else total.rows, about=about)
     log = ProgressLog(total)
 
     def advance(done: int) -> None:
-        drawn.start()  # only now: a model that is loaded first may draw bars of its own
+        drawn.start()  # only now: loading a model may draw its own bars
         drawn.advance(task, done)
         if (line := log.advance(done, time.monotonic())) and drawn.disable:
             note(f"{time.strftime('%H:%M:%S')} {line}", "dim")
@@ -147,7 +149,7 @@ def row_progress(total: RowCount | None, *, bar: bool = True) -> Iterator[Callab
 
 
 class ProgressLog:
-    """Lines on how far a run is: now and then, with the time that is left at the present speed.
+    """Progress lines at intervals, with the time left at the current speed.
 
     >>> log = ProgressLog(RowCount(9000, exact=False))
     >>> log.advance(1000, 0.0), log.advance(60, 20.0), log.advance(60, 40.0)
@@ -156,13 +158,13 @@ class ProgressLog:
 
     def __init__(self, total: RowCount | None) -> None:
         self._total, self._done = total, 0
-        # When a line was written, and how many pairs were done then. The first pairs may be those
-        # of an earlier run, so the speed is counted from there.
+        # Time and finished pairs of each line. The first pairs may come from an earlier run, so the
+        # speed is measured from there.
         self._lines: deque[tuple[float, int]] = deque(maxlen=RATE_LINES)
         self._first: tuple[float, int] | None = None
 
     def advance(self, done: int, now: float) -> str | None:
-        """Count pairs that are done; return a line where one is due."""
+        """Count finished pairs; return a line if one is due."""
         self._done += done
         if self._first is None:
             self._first = (now, self._done)
@@ -182,7 +184,7 @@ class ProgressLog:
         return line if left is None else f"{line}, about {format_duration(left)} left"
 
     def summary(self, now: float) -> str | None:
-        """Return the number of pairs and the speed of the whole run; None if it was short."""
+        """Summarise the pairs and the speed of a run; None if it was short."""
         then, before = self._first or (now, 0)
         if now - then < LOG_SECONDS:
             return None
@@ -191,7 +193,7 @@ class ProgressLog:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time in its two largest units.
+    """Format a time in its two largest units.
 
     >>> format_duration(41), format_duration(600), format_duration(11_000)
     ('41 s', '10 min', '3 h 3 min')
@@ -208,16 +210,10 @@ def note(text: str, style: str | None = None) -> None:
     stderr.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-FullSignatures = Annotated[
-    bool, typer.Option("--signature", help="Print signatures in full, as files always have them.")
-]
-"""An option of verbs that print signatures."""
-
-
 def table_of(*titles: str | Text, texts: Collection[int] | None = None, gap: int = 2) -> Table:
-    """Return an empty table; long cells are folded, never cut.
+    """Make an empty table that folds long cells and never cuts them.
 
-    Columns other than ``texts``, if it is given, hold numbers and stand on the right.
+    Columns other than ``texts``, if given, hold numbers and are aligned right.
     """
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, gap, 0, 0))
     for number, title in enumerate(titles):
@@ -229,54 +225,33 @@ def table_of(*titles: str | Text, texts: Collection[int] | None = None, gap: int
 def print_columns(
     titles: Sequence[str], rows: Sequence[Sequence[str]], texts: Sequence[int]
 ) -> None:
-    """Print a table of which nothing is cut: the columns ``texts`` may fold, numbers never.
+    """Print a table without cutting anything: the columns ``texts`` may fold, numbers never.
 
-    Where texts would become too narrow, each row is two lines: its texts, and its numbers under
-    them. Files and pipes have unlimited width, unless COLUMNS gives them one.
+    In a narrow terminal, the numbers of a row are on a line below its texts. Files and pipes have
+    unlimited width, unless COLUMNS sets one.
     """
-    # A row at a time: no cell has a line break by then, and printable leaves those between them.
+    # A row at a time: no cell has a line break by then, and printable keeps those between them.
     lines = [
         printable("\n".join(" ".join(cell.splitlines()) for cell in row)).split("\n")
         for row in (titles, *rows)
     ]
-    folds = [k in texts for k in range(len(titles))]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    least = [
-        min(width, FOLDED) if folding else width
-        for width, folding in zip(widths, folds, strict=True)
-    ]
-    edged = stdout.is_terminal or "COLUMNS" in os.environ
-    room = stdout.width - 2 * len(titles) if edged else sum(widths)
-    if sum(least) > room:
-        _print_stacked(lines, folds, least)
-        return
-    while sum(widths) > room:
-        wide = [k for k in range(len(titles)) if widths[k] > least[k]]
-        widths[max(wide, key=widths.__getitem__)] -= 1
-    table = table_of(*map(Text, lines[0]), texts=texts)  # a Text is not looked at for markup
-    table.width = sum(widths) + 2 * len(titles)
-    for column, width in zip(table.columns, widths, strict=True):
-        column.width = width
+    table = table_of(*map(Text, lines[0]), texts=texts)  # rich does not parse a Text for markup
+    for k, column in enumerate(table.columns):
+        column.min_width = min(widths[k], FOLDED) if k in texts else widths[k]
     for line in lines[1:]:
         table.add_row(*map(Text, line))
-    stdout.print(table, crop=False)
-
-
-def _print_stacked(
-    lines: Sequence[Sequence[str]], folds: Sequence[bool], least: Sequence[int]
-) -> None:
-    numbers = [k for k, folding in enumerate(folds) if not folding]
-    widths = {k: max(least[k], cell_len(lines[0][k])) for k in numbers}
-    for place, line in enumerate(lines):
-        words = "  ".join(line[k] for k, folding in enumerate(folds) if folding and line[k])
-        figures = "  ".join(line[k].rjust(widths[k]) for k in numbers)
-        style = "bold" if place == 0 else None
-        for text in (words, f"  {figures}"):
-            stdout.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    room = stdout.width if stdout.is_terminal or "COLUMNS" in os.environ else UNLIMITED
+    if sum((column.min_width or 0) + 2 for column in table.columns) <= room:
+        stdout.print(table, crop=False, width=room)
+        return
+    for line in lines:
+        echo("  ".join(line[k] for k in texts if line[k]))
+        echo("".join(f"  {line[k]:>{widths[k]}}" for k in range(len(titles)) if k not in texts))
 
 
 def is_folder(typed: str) -> bool:
-    """Return whether ``-o`` names a folder: it exists as one, ends in a slash or has no suffix.
+    """Whether ``-o`` names a folder: an existing one, a trailing slash, or no suffix.
 
     >>> is_folder("scores"), is_folder("scores.v2/"), is_folder("scores.jsonl"), is_folder("-")
     (True, True, False, False)
@@ -288,7 +263,7 @@ def is_folder(typed: str) -> bool:
 
 
 def output_file(typed: str, name: str) -> Path:
-    """Return the file that ``-o`` names, checked: ``name`` in a folder, which is made."""
+    """Check the file that ``-o`` names; in a folder, which is made, it is called ``name``."""
     path = Path(typed)
     if is_folder(typed):
         make_folder(path)
@@ -298,7 +273,7 @@ def output_file(typed: str, name: str) -> Path:
 
 
 def output_folder(typed: str | None) -> Path | None:
-    """Return the folder that ``-o`` names, not made yet; raise where it names a file."""
+    """Parse the folder that ``-o`` names, without making it; raise if it names a file."""
     if typed is None:
         return None
     _refuse_dash(Path(typed))
@@ -308,7 +283,7 @@ def output_folder(typed: str | None) -> Path | None:
 
 
 def store_beside(out: Path) -> Path:
-    """Return where the readings of an output are kept by default: beside a file, in a folder.
+    """Default place for the readings of an output: next to a file, inside a folder.
 
     >>> store_beside(Path("runs/scores.jsonl")).name
     'scores.jsonl.readings.db'
@@ -317,46 +292,44 @@ def store_beside(out: Path) -> Path:
 
 
 def where_kept(store: ReadingStore | None) -> str:
-    """Say, of a run that a model's limits stopped, whether the next one goes on from there."""
+    """Describe whether a stopped run can be resumed."""
     if store is None:
-        return "nothing was kept: give --output or --store"
-    return f"readings are kept in {store.path}: run again to go on"
+        return "nothing was kept; use --output or --store"
+    return f"readings are kept in {store.path}; run the same command again to resume"
 
 
 def check_output(
     path: Path | None, *inputs: Path | None, show: bool = False, as_json: bool = False
 ) -> None:
-    """Raise where results could not be written, or charts would stand between JSON lines.
+    """Raise if results cannot be written, or charts would be mixed with JSON lines.
 
-    A file needs a format we write, in a folder that can be written, and is none of the inputs.
+    A file must have a supported format and a writable folder, and must not be an input.
     """
     if show and as_json:
-        raise InputError("--show draws for people, --json writes for programs; give one of them")
+        raise InputError("--show cannot be combined with --json")
     if path is None:
         return
     check_writable(path)
     score_format(path)
     remove_abandoned(path)
     if any(other is not None and other.resolve() == path.resolve() for other in inputs):
-        raise InputError(f"--output {path} is also read from; give another file")
+        raise InputError(f"--output {path} is also an input; give another file")
 
 
 def check_writable(path: Path) -> None:
-    """Raise, before the work begins, where nothing could be written at its end."""
+    """Raise, before the work begins, if a file could not be written."""
     _refuse_dash(path)
     try:
         if path.is_dir():
             raise IsADirectoryError
-        with tempfile.TemporaryFile(dir=path.parent):  # root may write where nobody can
+        with tempfile.TemporaryFile(dir=path.parent):  # permission bits do not apply to root
             pass
     except OSError:
-        raise InputError(
-            f"cannot write {path}: give a file in a folder that can be written"
-        ) from None
+        raise InputError(f"cannot write {path}: give a file in a writable folder") from None
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder of results, or raise before the work begins; left empty, it goes again."""
+    """Make a folder of results, or raise before the work begins; it is removed if left empty."""
     _refuse_dash(path)
     whole = path.absolute()
     try:
@@ -368,23 +341,23 @@ def make_folder(path: Path) -> None:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    with suppress(OSError):  # they have files by now
+    with suppress(OSError):  # not empty
         for folder in folders:
             folder.rmdir()
 
 
 def _refuse_dash(path: Path) -> None:
     if str(path) == "-":
-        raise InputError("cannot write -: give a name; on standard output, score has --json")
+        raise InputError("cannot write -: give a name, or print with --json")
 
 
 @contextmanager
 def open_scores(
     out: Path | None, *, as_json: bool = False, show: bool = False
 ) -> Iterator[Callable[[ScoredRows], None]]:
-    """Yield what takes some rows.
+    """Yield a callback that writes rows to a file, or prints them as JSON lines or a table.
 
-    A file is written whole or not at all. Without one, rows are printed as JSON lines or a table.
+    A file is written completely or not at all.
     """
     table = None if as_json or (out is not None and not show) else ScoreTable()
     charted: list[ScoredRows] = []
@@ -414,51 +387,53 @@ def print_json(rows: ScoredRows) -> None:
     lines = io.StringIO()
     ScoreWriter(JsonLinesWriter(lines), "jsonl").write(rows)
     sys.stdout.write(printable(lines.getvalue()))
-    sys.stdout.flush()  # what was judged is there, whatever becomes of the rest
+    sys.stdout.flush()  # keep these rows if the run fails later
 
 
 class ScoreTable:
-    """The first rows as a table on standard output: items down, methods across."""
+    """A table of the first rows on standard output, with a column per method."""
 
     def __init__(self) -> None:
         self._titles: list[str] = []
-        self._plain: list[str] = []  # columns of a reading beside those of the methods
+        self._plain: list[str] = []  # columns of a reading, before those of the methods
         self._rows: list[list[str]] = []
-        self._lowest: list[str] = []  # on the sentences of captions that were judged by them
+        self._lowest: list[str] = []  # lowest sentences of captions judged by sentence
         self._named = False  # whether images and captions are shown
         self._total = 0
 
     def write(self, rows: ScoredRows) -> None:
-        """Take some rows; those after the first ones are only counted."""
+        """Add rows; those after the first TABLE_ROWS are only counted."""
+        first = next(iter(rows.values()))
         if not self._total:
-            self._named = any(caption is not None for caption in rows.captions)
+            self._named = any(caption is not None for caption in first.captions or ())
             names = ("id", "image", "caption") if self._named else ("id",)
-            # One default method is shown beside what it starts from.
-            plain = SIDE_BY_SIDE[:-1] if [*rows.scores] == [SIDE_BY_SIDE[-1]] else ("raw",)
-            self._plain = [name for name in plain if name not in rows.scores]
-            self._titles = [*names, *self._plain, *rows.scores, "flags"]
-        for i in range(min(len(rows.ids), TABLE_ROWS - self._total)):
+            # The default method is shown with the scores that it starts from.
+            plain = SIDE_BY_SIDE[:-1] if [*rows] == [SIDE_BY_SIDE[-1]] else ("raw",)
+            self._plain = [name for name in plain if name not in rows]
+            self._titles = [*names, *self._plain, *rows, "flags"]
+        for i in range(min(len(first.value), TABLE_ROWS - self._total)):
             self._add_row(rows, i)
-        self._total += len(rows.ids)
+        self._total += len(first.value)
 
     def _add_row(self, rows: ScoredRows, i: int) -> None:
-        cells = [rows.ids[i]]
+        first = next(iter(rows.values()))
+        cells = [_of_row(first.ids, i)]
         if self._named:
-            # A file's name tells images apart; its folder would push the scores off the screen.
-            cells += [_file_name(rows, i), rows.captions[i] or ""]
-        first = next(iter(rows.scores.values()))
+            # The folder of an image would push the scores off the screen.
+            cells += [_file_name(first, i), _of_row(first.captions, i)]
         for values in (getattr(first, name) for name in self._plain):
             cells.append("-" if values is None else format_score(values[i]))
-        cells += [format_score(scores.value[i]) for scores in rows.scores.values()]
+        cells += [format_score(scores.value[i]) for scores in rows.values()]
         marks = dict.fromkeys(
-            name for scores in rows.scores.values() for name, on in scores.flags.items() if on[i]
+            name for scores in rows.values() for name, on in scores.flags.items() if on[i]
         )
         self._rows.append([*cells, " ".join(marks)])
-        for method, scores in rows.scores.items():
+        for method, scores in rows.items():
             if scores.sentences is not None and (sentences := scores.sentences[i]) is not None:
                 text, score = sentences.lowest
                 if score is not None:
-                    of = f"{rows.ids[i]} {method}: lowest of {len(sentences.texts)} sentences"
+                    row = f"{_of_row(scores.ids, i)} {method}"
+                    of = f"{row}: lowest of {len(sentences.texts)} sentences"
                     self._lowest.append(f"{of}, {format_score(score)}: {text}")
 
     def print(self) -> None:
@@ -469,23 +444,26 @@ class ScoreTable:
             echo(" ".join(line.split()))
         if self._total > TABLE_ROWS:
             more = self._total - TABLE_ROWS
-            echo(f"... and {count_of(more, 'row')} more; --output or --json has all")
+            echo(f"... and {count_of(more, 'row')} more; use --output or --json for all")
 
 
-def _file_name(rows: ScoredRows, i: int) -> str:
-    opened = next(iter(rows.scores.values())).images
-    return Path((opened and opened[i]) or rows.images[i] or "<image>").name
+def _of_row(texts: Sequence[str | None] | None, row: int) -> str:
+    return "" if texts is None else texts[row] or ""
+
+
+def _file_name(scores: Scores, row: int) -> str:
+    return Path(_of_row(scores.images, row) or _of_row(scores.names, row) or "<image>").name
 
 
 def format_score(value: float) -> str:
-    """Return a score for a table cell."""
+    """Format a score for a table cell."""
     return "nan" if math.isnan(value) else f"{value:.3f}"
 
 
 def bars(
     title: str, answers: Sequence[str], before: Any, after: Any, names: tuple[str, str]
 ) -> Table:
-    """Return a bar chart of a distribution before and after the prior."""
+    """Draw a bar chart of a distribution before and after the prior."""
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None)
     table.add_column("", no_wrap=True)
     width = max(4, min(24, (stdout.width - 24) // 2))  # of a full bar
@@ -503,8 +481,8 @@ def _bar(p: float, width: int) -> str:
 
 
 def draw_charts(rows: ScoredRows) -> None:
-    """Print charts of the first rows: token probabilities beside each method's distribution."""
-    for method, scores in rows.scores.items():
+    """Print charts of the first rows: token probabilities and each method's distribution."""
+    for method, scores in rows.items():
         after, plain, smoothing = scores.distribution, scores.plain, scores.smoothing
         if after is None or plain is None or smoothing is None:
             continue
@@ -514,15 +492,16 @@ def draw_charts(rows: ScoredRows) -> None:
                 f"token probabilities → {format_score(smoothing[i])}",
                 f"{method} → {format_score(scores.value[i])}",
             )
-            caption = rows.captions[i]
-            title = rows.ids[i] if caption is None else f"{_file_name(rows, i)}: {caption}"
+            caption = scores.captions and scores.captions[i]
+            named = caption is not None
+            title = f"{_file_name(scores, i)}: {caption}" if named else _of_row(scores.ids, i)
             stdout.print(bars(title, scores.answers, plain[i], after[i], names))
             stdout.print()
 
 
 @dataclass(frozen=True)
 class MaxFailed:
-    """The most items that may fail for exit code 0: a number of them, or a share.
+    """The most items that may fail for exit code 0: a count or a share.
 
     >>> MaxFailed.parse("5%").allows(5, 100), MaxFailed.parse("5").allows(6, 100)
     (True, False)
@@ -534,16 +513,16 @@ class MaxFailed:
 
     @classmethod
     def parse(cls, typed: str) -> MaxFailed:
-        """Read a count, or a share such as "5%"; raise for anything else."""
+        """Parse a count, or a share such as "5%"."""
         with suppress(ValueError):
             if not typed.endswith("%") and (count := int(typed)) >= 0:
                 return cls(typed, count)
             if typed.endswith("%") and 0 <= (percent := float(typed[:-1])) <= 100:
                 return cls(typed, percent=percent)
-        raise InputError(f"--max-failed {typed} is not allowed; give a count or a share, as 5%")
+        raise InputError(f"--max-failed {typed} is not allowed; give a count or a share such as 5%")
 
     def allows(self, failed: int, items: int) -> bool:
-        """Return whether no more than these failed."""
+        """Whether ``failed`` of ``items`` is within the limit."""
         return failed <= self.count or 100 * failed <= self.percent * items
 
 
@@ -559,10 +538,10 @@ def report(
     reasons: str = "--output or --json",
     max_failed: MaxFailed = MaxFailed(),
 ) -> None:
-    """Print on standard error what became of a run; exit with 1 if more failed than may.
+    """Report a run on standard error; exit with 1 if too many items failed.
 
-    ``means`` have the intervals of methods. With ``full`` signatures are printed in full.
-    ``reasons`` is where all reasons are, where there are too many to print.
+    ``means`` have the intervals of methods; ``full`` prints full signatures; ``reasons`` names the
+    place that has every reason.
     """
     if store is not None:
         note(f"readings kept in {store.path}", "dim")
@@ -591,7 +570,7 @@ def report(
         if min_score is not None:
             below = totals.rows - totals.failed - totals.passed
             passed = f"{totals.passed} pass {min_score}, {below} do not, {totals.failed} failed"
-            note(f"{passed}; what passes is in {out / 'passed'}")
+            note(f"{passed}; passed samples are in {out / 'passed'}")
     if not max_failed.allows(totals.failed, totals.rows):
         raise typer.Exit(1)
     if totals.failed:

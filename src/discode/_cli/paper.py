@@ -1,4 +1,4 @@
-"""discode paper: the paper's tables and figures in one go, on your models and data."""
+"""discode paper: the paper's tables and figures, with your models and data."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from discode._cli import output
-from discode._cli.bench import Limit, find_runs, limited, read_runs
+from discode._cli import flags, output
+from discode._cli.bench import limited
+from discode._cli.flags import with_model_options
 from discode._cli.lists import print_options
-from discode._cli.model_options import PANEL, with_model_options
 from discode._cli.output import echo, store_beside
 from discode._paper import STUDIES, Study, StudySetup
 from discode._paper.base import is_lack
@@ -20,59 +20,13 @@ from discode.bench._agreement import AgreementProtocol
 from discode.bench._layout import TABLE_FORMATS, write_table
 from discode.bench._results import StudyResult, write_page, write_result
 from discode.bench._run import label_metrics, measure_by
-from discode.bench._runlog import RunLog
+from discode.bench._runlog import RunLog, find_runs, read_runs
 from discode.benchmarks import LIMIT, Benchmark, find_benchmark, find_folder, load_benchmark
 from discode.decoders import get_decoder
 from discode.errors import DiscodeError, InputError, StoppedError, lookup
 from discode.metrics import MetricFactory
 from discode.metrics._registry import asks_judge, find_metric
 from discode.options import fill_options, split_spec
-
-DataFolder = Annotated[
-    Path | None, typer.Option(help="The benchmark's folder, or a folder of such folders.")
-]
-BenchmarkSpecs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--benchmark", "-b", metavar="NAME[:KEY=VALUE,...]",
-        help="Repeat; by default those of the paper's table that --data has.",
-    ),
-]  # fmt: skip
-RatingsFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Your own ratings or choices (docs/adding-a-benchmark.md), or the folder of a "
-        "campaign's export, instead of --data.",
-    ),
-]
-RunFiles = Annotated[
-    list[Path] | None,
-    typer.Option(
-        metavar="PATH",
-        help="A run of discode bench run or paper, or a folder of them; repeat. What its "
-        "store of readings has is decoded again, never asked for.",
-    ),
-]
-OutputFolder = Annotated[
-    str | None,  # a Path would forget the slash that makes tables.v2/ a folder
-    typer.Option(
-        "--output", "-o", metavar="FOLDER",
-        help="index.html with tables and figures, these in all formats, runs and readings; runs "
-        "and readings that are there already are used.",
-    ),
-]  # fmt: skip
-Format = Annotated[str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")]
-Resamples = Annotated[int, typer.Option(help="Bootstrap resamples for the intervals; 0: none.")]
-ModelSpecs = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="SPEC", rich_help_panel=PANEL, help="As for discode score; repeat for several."
-    ),
-]
-StoreFile = Annotated[
-    Path | None, typer.Option(rich_help_panel=PANEL, help="The readings; default: in --output.")
-]
 
 
 @with_model_options
@@ -81,32 +35,31 @@ def paper(
         list[str] | None,
         typer.Argument(
             metavar="TABLE[:KEY=VALUE,...]",
-            help="Studies, each with its options; none: all whose data is there, or, without "
-            "data and runs, a list of them.",
+            help="Tables to make; default: all whose data is there, or a list of them if no data "
+            "is given.",
         ),
     ] = None,
-    data: DataFolder = None,
-    benchmark: BenchmarkSpecs = None,
-    ratings: RatingsFile = None,
-    log: RunFiles = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric", "-m", metavar="[LABEL=]NAME[:KEY=VALUE,...]",
-            help="A metric that becomes a row wherever the paper has it (or everywhere, if it has "
-            "it nowhere): clip-s:model=FOLDER, spice; repeat.",
+    data: flags.DataIfAny = None,
+    benchmark: flags.BenchmarksIfAny = None,
+    ratings: flags.Ratings = None,
+    log: flags.RunLogs = None,
+    limit: flags.Limit = None,
+    metric: flags.MetricsIfAny = None,
+    resamples: flags.Resamples = 1000,
+    model: flags.Models = None,
+    store: flags.Store = None,
+    typed: Annotated[
+        str | None,
+        flags.output_option(
+            help="Folder for index.html, tables, figures, runs and readings; existing runs and "
+            "readings are reused.", metavar="FOLDER",
         ),
     ] = None,
-    limit: Limit = None,
-    typed: OutputFolder = None,
-    form: Format = "text",
-    resamples: Resamples = 1000,
-    model: ModelSpecs = None,
-    store: StoreFile = None,
+    form: flags.TableFormat = "text",
     *,
     options: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Make the paper's tables and figures on your models and data, beside the paper's numbers."""
+    """Make the paper's tables and figures with your models and data."""
     out = output.output_folder(typed)
     if not any((tables, data, benchmark, ratings, log, metric, limit, out, model, options, store)):
         table = output.table_of("study", "what it shows", "in the paper")
@@ -122,7 +75,7 @@ def paper(
         raise InputError(f"{planned[0][0].name} has no benchmarks: remove -b and --ratings")
     rows = _rows(metric or ())
     benchmarks = open_benchmarks(benchmark or (), data, ratings, limit, usual)
-    # Published numbers have scipy's m in τ_c; ratings of one's own have none beside them.
+    # Published numbers use scipy's m in τ_c; your own ratings are not compared with them.
     protocol = AgreementProtocol(resamples=resamples, tau_m="people" if ratings else "scipy")
     files = find_runs(log or ())
     logs = {
@@ -136,7 +89,7 @@ def paper(
     judges = open_judges(model or (), options, store, out, files)
     setup = StudySetup(benchmarks, judges, logs, protocol, kept=kept, metrics=rows)
     for factory in judges.values() if len(planned) > 1 else ():
-        # A model that cannot be opened, or loaded to know this, is a mistake, no gap in tables.
+        # A model that cannot be opened is an error, not a gap in the tables.
         factory.judge.backend.capabilities  # noqa: B018
     named = [*benchmarks] if benchmark or ratings else None
     work = [
@@ -152,14 +105,14 @@ def paper(
 
 
 def _plan(text: str) -> tuple[Study, dict[str, Any]]:
-    """Return a study and the value of each of its options."""
+    """Parse a study and its options."""
     name, typed = split_spec(text)
     study = lookup(STUDIES, name, "study")
     return study, fill_options(study.options, typed, f"study {name!r}")
 
 
 def _rows(specs: Sequence[str]) -> dict[str, str]:
-    """Return metrics by label, that of a judge being its name; mistakes in names are errors."""
+    """Check metrics and map labels to them; a decoder's label is its name."""
     rows: dict[str, str] = {}
     for label, spec in label_metrics(specs).items() if specs else ():
         if asks_judge(spec):
@@ -177,7 +130,7 @@ def open_benchmarks(
     limit: int | None,
     usual: Sequence[str],
 ) -> dict[str, Benchmark]:
-    """Return your own benchmark, those named, or those of the usual ones that ``data`` has."""
+    """Open your own benchmark, those named, or the usual ones that ``data`` has."""
     LIMIT.convert(limit)
     if ratings is not None:
         if data is not None or specs:
@@ -187,7 +140,7 @@ def open_benchmarks(
     rows = {spec: find_benchmark(spec) for spec in limited(specs or usual, limit)}
     if data is None:
         if specs:
-            raise InputError(f"-b {specs[0]} needs --data, the folder of the benchmark")
+            raise InputError(f"-b {specs[0]} requires --data, the folder of the benchmark")
         return {}
     if not data.exists():
         raise InputError(f"no such folder: {data}")
@@ -202,8 +155,8 @@ def open_benchmarks(
         loaded[spec] = row.read(folder, options)
     if usual and not loaded:
         raise InputError(
-            f"{data} has none of {', '.join(usual)}; discode bench list says where to get them, "
-            "and discode bench published prints the paper's tables"
+            f"{data} has none of {', '.join(usual)}; see discode bench list for sources, or "
+            "discode bench published for the paper's tables"
         )
     return loaded
 
@@ -215,10 +168,7 @@ def open_judges(
     out: Path | None,
     runs: Sequence[Path],
 ) -> dict[str, MetricFactory]:
-    """Return judges by name; with runs and no model, those whose readings are kept with the runs.
-
-    These are replayed, and no model is asked.
-    """
+    """Open judges by name; for runs without a model, replay the readings stored with the runs."""
     if models or not runs:
         kept = None if out is None else store_beside(out)
         shared = MetricFactory(None, options, store=store, default_store=kept)
@@ -242,9 +192,9 @@ def _make(
     setup: StudySetup,
     out: Path | None,
 ) -> tuple[dict[str, tuple[str, StudyResult]], dict[str, DiscodeError]]:
-    """Make and write studies, each with its options and the names of its benchmarks.
+    """Make and write studies, given with options and benchmark names; return failures by name.
 
-    Of several, those that cannot be made are returned with the reason.
+    The failure of a single study is raised.
     """
     made: dict[str, tuple[str, StudyResult]] = {}
     errors: dict[str, DiscodeError] = {}
@@ -256,7 +206,7 @@ def _make(
             try:
                 if study.benchmarks and not benchmarks and not setup.logs:
                     raise InputError(
-                        f"{study.name} needs {' or '.join(study.benchmarks)} in --data, or "
+                        f"{study.name} requires {' or '.join(study.benchmarks)} in --data, "
                         "--ratings FILE, or --log RUN"
                     )
                 result = study.run(replace(setup, benchmarks=benchmarks, options=values))
@@ -282,9 +232,9 @@ def show_results(
     notes: Sequence[str] = (),
     errors: Mapping[str, DiscodeError] | None = None,
 ) -> None:
-    """Print results, which are written to ``out`` if given, and what is missing.
+    """Print results and gaps; write the page to ``out`` if given. Exit with 1 if parts failed.
 
-    Of a single one that is written the first table is printed. Exit with 1 if parts failed.
+    Several results in a folder are named; of a single one, the first table is printed.
     """
     gaps: dict[tuple[str, str, bool], list[str]] = {}
     for name, error in (errors or {}).items():

@@ -1,4 +1,4 @@
-"""discode prompts: what a model is asked, exactly as it is sent."""
+"""discode prompts: the prompts, exactly as they are sent."""
 
 from __future__ import annotations
 
@@ -8,46 +8,32 @@ from typing import Annotated, Any
 
 import typer
 
-from discode._cli import output
-from discode._cli.model_options import ModelOption, model_options
+from discode._cli import flags, output
+from discode._cli.flags import model_options
 from discode._prompts import FLEUR, Prompt, get_prompt
 from discode._scales import SCALES, Scale, get_scale
 from discode.backends import kind_of, open_backend
 from discode.errors import InputError
 
 Render = Callable[[Prompt, Scale, str, Sequence[str]], str]
-"""From a prompt, a scale, a caption and its references to the text that a model gets."""
+"""Renders a prompt, a scale, a caption and its references as the text for a model."""
 
 
 def prompts(
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="As this model sees it: a local one (ORG/NAME or a folder) in its chat template, "
-            "any other in the wording it is asked with. No weights are downloaded."
-        ),
-    ] = None,
-    model_option: ModelOption = None,
-    prompt: Annotated[
-        str | None,
-        typer.Option(help="fleur, caption-last or a text file; the model's own by default."),
-    ] = None,
-    scale: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SCALE", help="unit, ten, 1-7 ...; repeat. All by default."),
-    ] = None,
-    caption: Annotated[str, typer.Option(help="The caption to ask about.")] = "{caption}",
-    reference: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="A reference; repeat. Only the wording with them."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON line per text, for programs.")
-    ] = False,
+    model: flags.Model = None,
+    model_option: flags.ModelOption = None,
+    prompt: flags.Prompt = None,
+    scale: flags.Scales = None,
+    caption: Annotated[
+        str, flags.input_flag(metavar="TEXT", help="Caption to insert.")
+    ] = "{caption}",
+    reference: flags.References = None,
+    as_json: flags.AsJson = False,
 ) -> None:
-    """Print what is asked, per scale, with and without references, as the model sees it.
+    """Print the prompts exactly as they are sent, per scale, with and without references.
 
-    A caption is put in as it would be: whatever looks like a control token is broken by a space.
+    A local model (ORG/NAME or a folder) adds its chat template; its weights are
+    not downloaded. Text that looks like a control token is broken by a space.
     """
     usual, render, placed = _open(model, model_options(model_option))
     wording = usual if prompt is None else get_prompt(prompt)
@@ -76,29 +62,29 @@ def prompts(
                 stems = " or ".join(repr(stem) for stem in asked.stems if stem)
                 answers = f"{asked.answers[0]} to {asked.answers[-1]}"
                 forced = f"{stems}, then " if stems else ""
-                output.note(f"    the answer is read after it: {forced}{answers}", "dim")
+                output.note(f"    followed by the answer: {forced}{answers}", "dim")
             shown += 1
     if not shown:
         raise refused[0]
     for reason in dict.fromkeys(map(str, refused)):
-        output.note(f"not asked: {reason}", "dim")
+        output.note(f"not available: {reason}", "dim")
     if placed and not as_json:
         output.note(placed, "dim")
 
 
 def _open(model: str | None, options: dict[str, Any]) -> tuple[Prompt, Render, str]:
-    """Return a model's own prompt, how it renders one, and what stands around the text."""
+    """Open the default prompt of a model, its renderer, and a note on the text around it."""
     if model is None:
         if options:
-            raise InputError("-M goes with --model")
-        return FLEUR, _plain, "the text alone; --model ORG/NAME shows a chat template around it"
+            raise InputError("-M requires --model")
+        return FLEUR, _plain, "text only; --model ORG/NAME adds its chat template"
     kind, name = kind_of(model)
     if kind.name == "Local":
         from discode.backends._local.check import open_vocabulary  # needs discode-eval[hf]
 
         checked_options = kind.check(options)
         if other := sorted(checked_options.keys() - {"revision"}):
-            raise InputError(f"{other[0]} changes nothing that is asked; leave it out")
+            raise InputError(f"-M {other[0]} has no effect on the prompt; remove it")
         vocabulary = open_vocabulary(name, checked_options.get("revision"))
 
         def in_template(
@@ -116,7 +102,7 @@ def _open(model: str | None, options: dict[str, Any]) -> tuple[Prompt, Render, s
             raise InputError("the embedded model takes no references")
         return _plain(asked, scale, caption, references)
 
-    around = "the text after the image, in one message of the user; the server adds its template"
+    around = "sent after the image in one user message; the server adds its template"
     return backend.prompt, checked, around if kind.name == "Served" else ""
 
 

@@ -1,59 +1,55 @@
-"""discode serve: the judge over HTTP, with a page for people."""
+"""discode serve: the judge over HTTP, with a page."""
 
 from __future__ import annotations
 
 import logging
 import os
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
-
-from discode._cli.model_options import Model, with_model_options
+from discode._cli import flags
+from discode._cli.flags import JudgeSpec, with_judge
 from discode._cli.output import note
-from discode._judge import load
 from discode.decoders import get_decoder
 from discode.errors import InputError, require
 
 TOKEN = "DISCODE_TOKEN"
-"""The variable a token is looked for in, unless --token-env names another."""
+"""The environment variable of the token, unless --token-env names another."""
 
 
-@with_model_options
+@with_judge
 def serve(
-    model: Model = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0: any free one.")] = 8000,
+    host: flags.Host = "127.0.0.1",
+    port: flags.Port = 8000,
+    method: flags.Method = "discode",
+    batch_size: flags.BatchSize = 64,
+    store: flags.Store = None,
     token_env: Annotated[
-        str | None, typer.Option(help=f"Variable that holds the callers' token; default: {TOKEN}.")
+        str | None,
+        flags.server_flag(
+            metavar="NAME",
+            help=f"Environment variable with the token that callers need; default: {TOKEN}.",
+        ),
     ] = None,
     allow_urls: Annotated[
-        bool, typer.Option("--allow-urls", help="Fetch images by URL, from public addresses.")
+        bool,
+        flags.server_flag("--allow-urls", help="Fetch images by URL, from public addresses only."),
     ] = False,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A further name this server answers to; repeat."),
-    ] = None,
-    method: Annotated[
-        str, typer.Option("--method", "-m", help="The default decoder, or a preset FILE.json.")
-    ] = "discode",
-    scale: Annotated[str | None, typer.Option("--scale", "-s", help="unit, ten, five, ...")] = None,
-    prompt: Annotated[
-        str | None, typer.Option(help="fleur, caption-last, or a text file of your own.")
-    ] = None,
-    store: Annotated[Path | None, typer.Option(help="Keep readings here and reuse them.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Pairs per batch.")] = 64,
-    max_body: Annotated[int, typer.Option(help="MiB per request.")] = 20,
-    max_captions: Annotated[int, typer.Option(help="Captions per request.")] = 256,
+    allow_host: flags.AllowHost = None,
+    max_body: Annotated[int, flags.server_flag(metavar="MIB", help="MiB per request.")] = 20,
+    max_captions: Annotated[
+        int, flags.server_flag(metavar="N", help="Captions per request.")
+    ] = 256,
     max_requests: Annotated[
-        int, typer.Option(help="Requests to this server at once; more get 503.")
+        int, flags.server_flag(metavar="N", help="Concurrent requests; others get 503.")
     ] = 512,
-    timeout: Annotated[float, typer.Option(help="Seconds per request.")] = 60.0,
+    timeout: Annotated[
+        float, flags.server_flag(metavar="SECONDS", help="Seconds per request.")
+    ] = 60.0,
     access_log: Annotated[
-        bool, typer.Option(help="Print a line per request on standard error.")
+        bool, flags.server_flag(help="Log each request on standard error.")
     ] = True,
     *,
-    options: dict[str, Any],
+    spec: JudgeSpec,
 ) -> None:
     """Serve the judge over HTTP: an API, and a page at /."""
     for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
@@ -64,17 +60,14 @@ def serve(
     from discode._serve.limits import Limits
 
     if get_decoder(method).requires:
-        raise InputError("solver 'adam' is not served; use solver 'exact'")
+        raise InputError("solver 'adam' cannot be served; use solver 'exact'")
     limits = Limits(
         body=max_body << 20, captions=max_captions, requests=max_requests, seconds=timeout
     )
     token = _token(token_env)
     hosts = allowed_hosts(host, allow_host or ())
     with open_socket(host, port) as listening:  # before a model is loaded for minutes
-        judge = load(
-            model, method=method, prompt=prompt, scale=scale, store=store, batch_size=batch_size,
-            **options,
-        )  # fmt: skip
+        judge = spec.open(method=method, store=store, batch_size=batch_size)
         service = make_service(
             judge,
             ServiceOptions(
@@ -82,10 +75,11 @@ def serve(
             ),
         )
         where = url_of(listening)
-        note(f"{judge.backend.identity.model} judges at {where} (Ctrl-C ends it)")
+        note(f"{judge.backend.identity.model} at {where} (Ctrl-C to stop)")
         if token is None and host not in LOOPBACK:
             note(
-                f"anybody who reaches {where} can ask it; set {TOKEN} to require a token", "yellow"
+                f"{where} is open to anyone who can reach it; set {TOKEN} to require a token",
+                "yellow",
             )
         if access_log:
             _print_access()
@@ -104,5 +98,5 @@ def _print_access() -> None:
 def _token(name: str | None) -> str | None:
     token = os.environ.get(name or TOKEN, None if name is None else "")
     if token is not None and (not token or token != token.strip()):
-        raise InputError(f"the token in {name or TOKEN} is missing, or has blanks around it")
+        raise InputError(f"the token in {name or TOKEN} is missing or has surrounding blanks")
     return token

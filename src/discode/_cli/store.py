@@ -1,4 +1,4 @@
-"""discode store: list what a reading store holds, export readings, import them."""
+"""discode store: list, export or import the readings of a store."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from discode.errors import InputError, count_of
 from discode.readings._exchange import export_readings, import_readings
 from discode.readings._store import ReadingStore
 
-app = typer.Typer(
-    help="List what a reading store holds, export it, import into it.", no_args_is_help=True
-)
-Store = Annotated[Path, typer.Argument(help="The reading store (SQLite).")]
+app = typer.Typer(help="List, export or import the readings of a store.", no_args_is_help=True)
+Store = Annotated[Path, typer.Argument(help="Reading store (SQLite).")]
+Export = Annotated[Path, typer.Argument(help="File of readings: .jsonl or .parquet.")]
 
 
 @app.command()
 def info(store: Store) -> None:
-    """List the models that were asked, how, and how often."""
+    """List models, prompts and scales with their numbers of readings."""
     table = table_of("model", "revision", "dtype", "scale", "prompt", "readings", texts=range(5))
     with ReadingStore(store, create=False) as opened:
         for run, count in opened.run_keys():
@@ -32,18 +31,18 @@ def info(store: Store) -> None:
 
 
 @app.command("export")
-def export_(store: Store, file: Annotated[Path, typer.Argument(help=".jsonl or .parquet")]) -> None:
+def export_(store: Store, file: Export) -> None:
     """Write every reading to a file."""
     with ReadingStore(store, create=False) as opened:
         echo(f"{export_readings(opened, file)} readings written to {file}")
         if opened.damaged:
-            note(f"left out: {count_of(opened.damaged, 'damaged reading')}", "red")
+            note(f"skipped: {count_of(opened.damaged, 'damaged reading')}", "red")
             raise typer.Exit(1)
 
 
 @app.command("import")
-def import_(store: Store, file: Annotated[Path, typer.Argument(help=".jsonl or .parquet")]) -> None:
-    """Read exported readings into a store; what it already has stays as it is."""
+def import_(store: Store, file: Export) -> None:
+    """Add exported readings to a store; existing ones are kept."""
     new = not store.exists()
     try:
         _import(store, file)

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discode._judge import Judge
 from discode._paper.base import Study, StudySetup, run_each, run_methods
 from discode.bench._figures import (
     BEFORE,
@@ -47,7 +48,6 @@ from discode.decoders._base import Floats
 from discode.errors import ImageError, InputError, lookup
 from discode.images import ImageSource, open_image
 from discode.metrics import METRICS, MetricFactory
-from discode.metrics._judge_metric import JudgeMetric
 from discode.metrics._registry import asks_judge
 from discode.options import TEXT, Numbers, Option
 
@@ -265,14 +265,16 @@ def _distributions(
     distributions: dict[str, Floats] = {}
     for name in names:
         metric = factory.make(name)
-        if not isinstance(metric, JudgeMetric):
+        if not isinstance(metric, Judge):
             continue
-        scores = metric.score_pairs(pairs)
+        scores = metric.decode_all(pairs, {name: metric.decoder})[name]
         answers = scores.answers
-        if scores.plain is not None:
-            distributions.setdefault("token probabilities", scores.plain)
-        if scores.distribution is not None and metric.judge.decoder.name != "smoothing":
-            distributions[name] = scores.distribution
+        shown = {"token probabilities": scores.plain}
+        if metric.decoder.name != "smoothing":
+            shown[name] = scores.distribution
+        for label, distribution in shown.items():
+            if distribution is not None:
+                distributions.setdefault(label, distribution)
     return answers, distributions
 
 

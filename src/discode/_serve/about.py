@@ -1,4 +1,4 @@
-"""What people should know of the judge before they trust a score."""
+"""Notes on the judge for people who read its scores."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ OTHERS = (
 def describe_judge(judge: Judge, method: str) -> dict[str, Any]:
     """Return a note on the judge, and the typical scores of good and of random captions if known.
 
-    They are known of the shipped model with the default decoder alone. Of another model we cannot
-    say what a good score is.
+    They are known only for the shipped model with the default decoder.
 
     >>> from discode._judge import load
     >>> describe_judge(load("embedded"), "discode")["typical"]

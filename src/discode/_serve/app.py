@@ -80,7 +80,7 @@ def make_service(judge: Judge, options: ServiceOptions | None = None) -> FastAPI
 class _Service:
     def __init__(self, judge: Judge, options: ServiceOptions) -> None:
         self.judge = judge.with_method(options.method)
-        judge.backend.capabilities  # noqa: B018  # loads a local model: nobody is to wait for it
+        judge.backend.capabilities  # noqa: B018  # loads a local model before the first request
         self.options = options
         # Callers need not know the folder of a preset file.
         self.method = Path(options.method).name if is_preset(options.method) else options.method
@@ -117,7 +117,7 @@ class _Service:
         )  # fmt: skip
         app.add_api_route(
             "/v1/explain", self.explain, response_model=ExplainAnswer,
-            summary="Say which words of captions are wrong; each word costs a reading", **asked,
+            summary="Find wrong words in captions; each word costs a reading", **asked,
         )  # fmt: skip
         app.add_api_route(
             "/v1/models", self.models, summary="The judge, its methods and the limits",
@@ -199,7 +199,7 @@ class _Service:
         return answer
 
     async def _answer(self, request: Request, held: HeldBytes, explains: bool) -> Answer:
-        """Return the answer, unless the client is gone or time is over before it is there."""
+        """Return the answer, unless the client disconnects or time runs out first."""
         seconds = self.options.limits.seconds
         try:
             body = await asyncio.wait_for(self.reader.receive(request, held), seconds)
@@ -241,7 +241,7 @@ class _Service:
         return Response(self.counters.text(), media_type=CONTENT_TYPE)
 
     async def file(self, request: Request) -> Response:
-        """Answer with a file of the table, by its whole path."""
+        """Serve a static file by its full path."""
         file = self.files.get(request.url.path)
         if file is None:
             raise HTTPException(404)
@@ -267,7 +267,7 @@ def page_files() -> dict[str, StaticFile]:
 
 
 def api_page() -> Response:
-    """Lead to the page of the API."""
+    """Redirect to the page of the API."""
     return RedirectResponse("/api")
 
 
@@ -289,7 +289,7 @@ def examples() -> list[dict[str, Any]]:
 
 
 def _as_refusal(error: Exception) -> HttpError:
-    """Return why a request gets no answer; what nobody foresaw is our fault, and logged."""
+    """Return the refusal for an error; unexpected errors are logged."""
     if isinstance(error, HttpError):
         return error
     if isinstance(error, ClientDisconnect):
@@ -298,7 +298,7 @@ def _as_refusal(error: Exception) -> HttpError:
         code = str(error.detail).lower().replace(" ", "_")
         return HttpError(error.status_code, code, str(error.detail), dict(error.headers or {}))
     _log.error("a request failed", exc_info=error)
-    return HttpError(500, "failed", "the judge failed on this request; the log says why")
+    return HttpError(500, "failed", "the judge failed on this request; see the server log")
 
 
 async def _on_error(request: Request, error: Exception) -> Response:

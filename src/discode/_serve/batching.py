@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from discode._judge import Judge
-from discode._pairs import Pair
+from discode._pairs import Pair, references_among
 from discode._scores import Scores, lists_or_none
 from discode._serve.prometheus import ServiceCounters
 from discode._serve.requests import ScoreRequest
@@ -30,11 +30,9 @@ from discode._serve.schema import (
 )
 from discode._signature import SignedDecoder
 from discode.decoders import without_prior
-from discode.decoders._base import greedy_stem
-from discode.errors import DiscodeError, HttpError, ImageError
+from discode.errors import DiscodeError, HttpError, ImageError, InputError
 from discode.explain._effects import THRESHOLD, explain_scores
 from discode.images import MAX_PIXELS, open_image
-from discode.readings import Readings
 
 WINDOW = 0.008
 """Seconds that a request waits for others when the model is idle."""
@@ -64,26 +62,31 @@ def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[Answe
             if row == len(pairs):
                 pairs.append(pair if pair.image is image else replace(pair, image=image))
             rows[-1].append(row)
+    names = ["" if each.decoder is None else str(n) for n, each in enumerate(requests)]
+    decoders = {
+        name: each.decoder or judge.decoder for name, each in zip(names, requests, strict=True)
+    }
     try:
-        readings = judge.read(pairs)
+        scores = judge.decode_all(pairs, decoders)
     # Whatever a model raises belongs to the one request that causes it: each is tried alone.
     except Exception as error:
         if len(requests) == 1:
-            return [error]
+            refused = isinstance(error, InputError)
+            return [HttpError(422, "bad_request", str(error)) if refused else error]
         return [judge_together(judge, [request])[0] for request in requests]
     return [
-        _answer(judge, request, [pairs[row] for row in chosen], readings.take(chosen))
-        for request, chosen in zip(requests, rows, strict=True)
+        _answer(judge, request, scores[name][chosen])
+        for request, name, chosen in zip(requests, names, rows, strict=True)
     ]
 
 
-def _answer(
-    judge: Judge, request: ScoreRequest, pairs: list[Pair], readings: Readings
-) -> Answer | Exception:
+def _answer(judge: Judge, request: ScoreRequest, scores: Scores) -> Answer | Exception:
+    # Others of the batch may have references.
+    references = references_among(request.pairs, taken=judge.backend.takes_references)
+    scores = replace(scores, signature=scores.signature.with_fields(references=references))
     try:
-        if len(readings.errors) == len(pairs) and not request.one_of_many:
+        if len(scores.errors) == len(scores) and not request.one_of_many:
             open_image(request.image)  # if this is the reason, it is not about the captions
-        scores = judge.decode(pairs, readings, request.decoder)
         if request.explains:
             return _explain(judge, request, scores)
     except ImageError as error:
@@ -94,7 +97,7 @@ def _answer(
         return error
     smoothing = without_prior(request.decoder or judge.decoder)
     names = ["" if smoothing.stem == "joint" else stem for stem in judge.scale.stems]
-    stems = [names[stem] for stem in greedy_stem(readings).tolist()]
+    stems = [0] * len(scores) if scores.stem is None else scores.stem.tolist()
     plain = [None] * len(scores) if scores.plain is None else lists_or_none(scores.plain)
     rows = zip(request.captions, stems, plain, scores.rows(), strict=True)
     return ScoreAnswer(
@@ -102,13 +105,13 @@ def _answer(
         scale=judge.scale.name,
         answers=list(scores.answers),
         scores=[
-            ScoredCaption(caption=caption, stem=stem, probabilities=probabilities, **row)
+            ScoredCaption(caption=caption, stem=names[stem], probabilities=probabilities, **row)
             for caption, stem, probabilities, row in rows
         ],
         counts=scores.counts(),
         signature=str(scores.signature),
         smoothing_signature=str(scores.signature.with_fields(decoder=SignedDecoder.of(smoothing))),
-    )  # fmt: skip
+    )
 
 
 def merged(answers: Sequence[Answer]) -> Answer:

@@ -115,9 +115,9 @@ def _parts(url: str) -> tuple[SplitResult, str, int]:
     if parts.scheme not in ("http", "https") or not host:
         raise _refused("only http:// and https:// are fetched")
     if parts.username is not None or parts.password is not None:
-        raise _refused("it holds a user name; leave it out")
+        raise _refused("it contains a user name; remove it")
     if any(ord(letter) <= 32 or ord(letter) > 126 for letter in parts.path + parts.query):
-        raise _refused("escape what is not plain ASCII in it")
+        raise _refused("escape its non-ASCII characters")
     return parts, host, port
 
 
@@ -125,7 +125,7 @@ def _parts(url: str) -> tuple[SplitResult, str, int]:
 async def _connect(
     url: str, resolve: Resolver, public: Callable[[str], bool]
 ) -> AsyncIterator[AsyncIterator[Any]]:
-    """Ask for a URL, and yield what comes: the response's head, then its data."""
+    """Request a URL, and yield the response's head, then its data."""
     parts, host, port = _parts(url)
     try:
         addresses = await asyncio.get_running_loop().run_in_executor(None, resolve, host, port)
@@ -183,10 +183,10 @@ async def _body(response: h11.Response, events: AsyncIterator[Any], limit: int) 
 
 
 def _unreachable(url: str, why: str) -> HttpError:
-    """Return one answer for all that happens before a public server replies; the log says which.
+    """Return one answer for every failure before a public server replies; the log has the details.
 
-    Whoever could tell a name that does not resolve from one that leads inside, or a closed port
-    from an open one, would see our network through this service.
+    A caller who could distinguish an unknown name from an internal one, or a closed port from an
+    open one, could scan our network through this service.
     """
     _log.warning("%.300r was not fetched: %s", url, why)
     return _refused("nothing could be fetched from there")

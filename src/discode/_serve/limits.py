@@ -1,4 +1,4 @@
-"""What the service accepts: sizes of requests, how many at once, and the callers' token."""
+"""Limits of the service: sizes of requests, requests at once, and the callers' token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from discode.errors import HttpError, InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much one request, and all of them together, may ask for.
+    """Limits of one request, and of all requests together.
 
     Attributes:
         body: Bytes in a request's body, and in an image fetched by URL.
@@ -42,7 +42,7 @@ class Limits:
 
 
 class LoadLimiter:
-    """Counts the requests being worked on and the bytes they hold; refuses what is over the limits.
+    """Counts requests in progress and the bytes they hold; refuses those over the limits.
 
     >>> limiter = LoadLimiter(Limits(requests=1))
     >>> with limiter.admit():
@@ -50,7 +50,7 @@ class LoadLimiter:
     ...         pass
     Traceback (most recent call last):
         ...
-    discode.errors.HttpError: 1 requests are being worked on already; try again
+    discode.errors.HttpError: 1 requests are already in progress; try again
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -62,7 +62,7 @@ class LoadLimiter:
     def admit(self) -> Iterator[HeldBytes]:
         """Count a request, and the bytes it holds, until the block ends."""
         if self.requests >= self.limits.requests:
-            raise _busy(f"{self.requests} requests are being worked on already")
+            raise _busy(f"{self.requests} requests are already in progress")
         self.requests += 1
         held = HeldBytes(self)
         try:
@@ -85,7 +85,7 @@ class HeldBytes:
         if self.count + count > limits.body:
             raise too_large(limits.body)
         if self.limiter.held + count > limits.held:
-            raise _busy("the images being worked on fill the memory set aside for them")
+            raise _busy("the images in progress use all memory reserved for them")
         self.count += count
         self.limiter.held += count
 

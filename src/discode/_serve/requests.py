@@ -39,11 +39,10 @@ _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?(;[\w=.+-]+)*;base64,", re.IGNORE
 
 @dataclass(frozen=True, eq=False)
 class ScoreRequest:
-    """What one request asks for: captions of an image, decoded by the judge or another decoder.
+    """One request: captions of an image, for the judge's or another decoder.
 
-    ``pixels`` are those that the image declares. ``explains`` tells that it asks for their words,
-    and ``one_of_many`` that a request with several images has others: a broken image fails its own
-    rows only.
+    ``pixels`` are those that the image declares. ``explains`` asks for their words, and
+    ``one_of_many`` means that the request has other images: a broken image fails only its own rows.
     """
 
     image: bytes
@@ -56,7 +55,7 @@ class ScoreRequest:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """What the judge has to read: the captions, each with its variants if they are wanted."""
+        """The pairs to read: the captions, with the variants of each if words are explained."""
         references = tuple(self.references)
         pairs = [Pair(self.image, caption, references) for caption in self.captions]
         return pairs_to_explain(pairs) if self.explains else pairs
@@ -70,7 +69,7 @@ class ScoreRequest:
 class RequestReader:
     """Turns HTTP requests into score requests, or raises :class:`~discode.errors.HttpError`.
 
-    Whatever takes time on a long or hostile body runs in threads, and the event loop goes on.
+    Slow work on a long or hostile body runs in threads and does not block the event loop.
 
     Args:
         limits: What a request may hold.
@@ -83,7 +82,7 @@ class RequestReader:
         self.method = method
         self.allow_urls = allow_urls
         self.body, self.form = score_models(limits)
-        # How many bodies are parsed, and how many images fetched, at once.
+        # Limits on bodies parsed, and images fetched, at once.
         self.threads = ThreadPoolExecutor(4, thread_name_prefix="parse")
         self.fetching = asyncio.Semaphore(8)
 
@@ -138,7 +137,7 @@ class RequestReader:
                 "as many images as captions"
             )
         if len(fields.image) > 1 and fields.references:
-            raise _bad("references: they are for the captions of one image; send one image")
+            raise _bad("references cannot be combined with several images; send one image")
         images = [self._image(image) for image in fields.image]
         held = [image for image in images if isinstance(image, bytes)]
         return images, finish(held) if len(held) == len(images) else finish
@@ -186,7 +185,7 @@ class RequestReader:
             except HttpError:
                 if not several:
                     raise
-                pixels = 0  # the judge says why, in the row
+                pixels = 0  # the judge reports the error in the row
             request = ScoreRequest(
                 image, captions, fields.references, decoder, pixels, explains, several
             )
@@ -195,7 +194,7 @@ class RequestReader:
         readings = sum(len(request.pairs) for request in requests)
         if readings > self.limits.captions:
             raise _bad(
-                f"captions: with every word they cost {readings} readings, and at most "
+                f"captions: their words need {readings} readings, but at most "
                 f"{self.limits.captions} are allowed; send fewer captions"
             )
         return requests
@@ -226,7 +225,7 @@ def check_json(body: bytes, *, depth: int, elements: int) -> None:
     """Raise where a body nests deeper, or has more values, than it may.
 
     The bytes are searched, not parsed: a parser would make a million objects of a megabyte of
-    ``[],[],`` before anybody could count them.
+    ``[],[],`` before they could be counted.
 
     >>> check_json(b'{"captions": ["a [[[ cat"]}', depth=2, elements=9)
     >>> check_json(b"[[[]]]", depth=2, elements=9)
@@ -284,7 +283,7 @@ async def _read_form(request: Request, held: HeldBytes) -> dict[str, Any]:
         if not parser.ended:
             raise HttpError(400, "bad_request", "the form is cut off: it has no last boundary")
 
-    # As Latin-1 every byte comes through, and is decoded here: the parser takes whatever is not of
+    # As Latin-1 every byte comes through, and is decoded here: the parser takes what is not in
     # the charset for Latin-1, and so makes other letters of it.
     parser = _FormParser(
         Headers({"content-type": f"{content_type}; charset=latin-1"}),
@@ -310,7 +309,7 @@ async def _read_form(request: Request, held: HeldBytes) -> dict[str, Any]:
             if name in ("image", "captions", "references"):
                 fields.setdefault(name, []).append(content)
             elif name in fields:
-                raise _bad(f"the field {name[:80]!r} is there twice")
+                raise _bad(f"the field {name[:80]!r} occurs twice")
             else:
                 fields[name] = content
         return fields

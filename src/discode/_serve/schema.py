@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
+from discode._scores import COLUMNS
 from discode._serve.limits import Limits
 
 METHOD_CHARACTERS = 400
@@ -14,7 +15,7 @@ METHOD_CHARACTERS = 400
 
 
 class ScoreFields(BaseModel):
-    """What a score request says."""
+    """The fields of a score request."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -78,33 +79,28 @@ def score_models(limits: Limits) -> tuple[type[ScoreFields], type[ScoreFields]]:
     return ScoreBody, ScoreForm
 
 
+def _described(name: str, *default: None) -> Any:
+    return Field(*default, description=COLUMNS[name].about)
+
+
 class ScoredCaption(BaseModel):
-    """The row of a caption."""
+    """The row of a caption; the columns of a score file mean the same here."""
 
     caption: str = Field(description="As it was sent")
-    raw: float | None = Field(description="The answer that greedy decoding would print")
-    smoothing: float | None = Field(description="The mean of `probabilities`: without a prior")
-    score: float | None = Field(description="null where there is none; then `error` says why")
+    raw: float | None = _described("raw")
+    smoothing: float | None = _described("smoothing")
+    score: float | None = _described("score")
     probabilities: list[float | None] | None = Field(
         description="The model's own probabilities of `answers` after `stem`"
     )
-    distribution: list[float | None] | None = Field(
-        description="What the method makes of `probabilities`; its mean is the score"
-    )
-    stem: str = Field(description="What stands before the answer: 0. or 1.")
-    flags: list[str] = Field(description="bimodal, cut, defused, degenerate, generated, truncated")
-    other_score: float | None = Field(
-        None,
-        description="Where bimodal: the score after a change of the log-probabilities by 0.05",
-    )
-    error: str | None
-    sentences: int | None = Field(
-        None,
-        description="How many sentences a caption longer than the model reads was judged by: "
-        "`raw`, `smoothing` and `score` are means; it has no distribution",
-    )
-    lowest_sentence: str | None = Field(None, description="The one with the lowest score")
-    lowest_score: float | None = Field(None, description="Its score")
+    distribution: list[float | None] | None = _described("distribution")
+    stem: str = Field(description="The text before the answer: 0. or 1.")
+    flags: list[str] = _described("flags")
+    other_score: float | None = _described("other_score", None)
+    error: str | None = _described("error")
+    sentences: int | None = _described("sentences", None)
+    lowest_sentence: str | None = _described("lowest_sentence", None)
+    lowest_score: float | None = _described("lowest_score", None)
 
 
 class ScoreAnswer(BaseModel):
@@ -126,11 +122,11 @@ class ExplainedWord(BaseModel):
     end: int = Field(description="The character after its last one")
     text: str
     kind: str = Field(description="subject, noun, person, modifier, adjective, number or verb")
-    variant: str = Field(description="The caption that says nothing in its place")
+    variant: str = Field(description="The caption with a neutral word in its place")
     effect: float | None = Field(description="The caption's score less that of the variant")
     expected: float = Field(description="The effect of a right word of its kind; 0 if not known")
     blame: float | None = Field(description="`expected` less `effect`")
-    marked: bool = Field(description="Whether it is taken for wrong")
+    marked: bool = Field(description="Whether it is considered wrong")
     error: str = Field(description="Why there is no effect: `not read` after what the judge reads")
 
 
@@ -139,8 +135,8 @@ class ExplainedCaption(BaseModel):
 
     caption: str = Field(description="As it was sent")
     score: float | None
-    spans: list[ExplainedWord] = Field(description="The words that were looked at, in their order")
-    left_out: int = Field(description="How many more words the caption has: only 40 are looked at")
+    spans: list[ExplainedWord] = Field(description="The words that were examined, in order")
+    left_out: int = Field(description="How many words were not examined; at most 40 are")
     cut: bool = Field(description="Whether the judge read only part of the caption")
     wrong_throughout: bool = Field(
         description="Whether no single word is to blame for a score in the lowest third"
@@ -149,7 +145,7 @@ class ExplainedCaption(BaseModel):
 
 
 class ExplainAnswer(BaseModel):
-    """The answer to a request that asks which words are wrong."""
+    """The answer to a request to explain captions."""
 
     model: str
     scale: str

@@ -18,7 +18,6 @@ from discode.stats import (
     Interval,
     KendallPlan,
     UndefinedWarning,
-    bootstrap,
     bootstrap_all,
     credit,
     pearson,
@@ -32,7 +31,7 @@ TAU_C_NOTES = {
     "people": "τ_c: m is the number of people's distinct scores, for every metric",
     "scipy": "τ_c: m is scipy's, the distinct scores of metric or people, whichever are fewer",
 }
-"""What a table with τ_c says of m, by ``AgreementProtocol.tau_m``."""
+"""The note on m below a table with τ_c, by ``AgreementProtocol.tau_m``."""
 TIE_GAP = 10.0
 """Metrics whose tie rates are further apart, in percentage points, are named with them."""
 _LEVELS = 64
@@ -90,7 +89,7 @@ def measure_agreement(
 def main_measure(benchmark: str, judgments: Ratings | Preferences) -> str:
     """Return the measure that metrics are compared by: the benchmark's τ, or accuracy.
 
-    A benchmark drawn anew in another style ("flickr8k-cf@sketch") keeps its own.
+    A benchmark redrawn in another style ("flickr8k-cf@sketch") keeps its own.
     """
     if not isinstance(judgments, Ratings):
         return "mean"
@@ -121,7 +120,7 @@ def agreement_statistic(
 ) -> Callable[[_Ints], float]:
     """Return a measure as a function of how often each of the kept judgments counts.
 
-    m in τ_c is people's, whatever the protocol: metrics are compared with it.
+    m in τ_c is always people's: metrics are compared with it.
     """
     if isinstance(judgments, Ratings):
         x, y = value[judgments.pair][keep], judgments.value[keep]
@@ -136,11 +135,9 @@ def _of_ratings(
     x, y = value[judgments.pair], judgments.value
     keep = np.isfinite(x) & np.isfinite(y)
     x, y, clusters = x[keep], y[keep], image[judgments.pair][keep]
-    resampling, plan = protocol.bootstrap, KendallPlan(x, y, m=protocol.tau_m)
-    intervals = {
-        name: bootstrap(tau, clusters, **resampling)
-        for name, tau in (("tau_b", plan), ("tau_c", plan.as_variant("c")))
-    }
+    plan = KendallPlan(x, y, m=protocol.tau_m)
+    taus = _Both(plan, plan.as_variant("c"))
+    tau_b, tau_c = bootstrap_all(taus, clusters, **protocol.bootstrap)
     scored = value[np.unique(judgments.pair)]
     # The cost of calibrating grows with the number of distinct ratings; people give few.
     few = len(np.unique(y)) <= _LEVELS
@@ -153,7 +150,22 @@ def _of_ratings(
         "acc_tied": acc_tied,
         "failed": (~keep).sum() / max(1, len(keep)),
     }
-    return intervals | _points(points, protocol)
+    return {"tau_b": tau_b, "tau_c": tau_c, **_points(points, protocol)}
+
+
+@dataclass(frozen=True)
+class _Both:
+    """Two variants of τ on the same resamples."""
+
+    first: KendallPlan
+    second: KendallPlan
+
+    def __call__(self, weights: _Ints) -> list[float]:
+        return [self.first(weights), self.second(weights)]
+
+    def clustered(self, codes: _Ints) -> Callable[[_Ints], NDArray[np.float64]]:
+        first, second = self.first.clustered(codes), self.second.clustered(codes)
+        return lambda drawn: np.stack([first(drawn), second(drawn)], axis=-1)
 
 
 def _of_preferences(

@@ -433,11 +433,10 @@ def read_judged(
     for (model, factory), (place, benchmark) in product(judges.items(), benchmarks.items()):
         judge = factory.judge
         if hidden:
-            judge = replace(judge, decoder=get_decoder("paper-adam"))
-            factory.readings.hidden = True
+            judge = judge.with_method("paper-adam")
         pairs, which = benchmark.bare_pairs()
         report = None if progress is None else partial(progress, "readings", len(pairs))
-        readings = factory.readings.read(judge, pairs, False, report)
+        readings = judge.read(pairs, report)
         if readings.errors:
             raise_if_stopped(judge)
         source = {

@@ -112,7 +112,7 @@ def _cells() -> tuple[PublishedCell, ...]:
 def published_column(log: RunLog, measure: str) -> str:
     """Name the column of the paper's tables that a measure of a run belongs to."""
     row = BENCHMARKS.get(log.benchmark)
-    if row is None:
+    if row is None or row.published_sizes is None:  # of no benchmark of the paper
         return f"{log.benchmark} {measure}"
     options = row.option_texts(log.options)
     return row.published_column.format(benchmark=row.name, measure=measure, **options)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
+from numpy.typing import NDArray
 
-from discode._pairs import Pair
+from discode._judge import Judge
+from discode._pairs import NO_REFERENCES, Pair
 from discode._plugins import blame, plugin_version
-from discode._scores import Floats, Metric
+from discode._scores import Floats, Metric, Scores
 from discode._signature import Signature
 from discode._version import __version__
 from discode.bench._agreement import AgreementProtocol, measure_agreement
@@ -23,8 +25,7 @@ from discode.benchmarks import Benchmark, Ratings
 from discode.bulk._judging import raise_if_stopped
 from discode.errors import DiscodeError, InputError, StoppedError
 from discode.metrics import METRICS, MetricFactory
-from discode.metrics._base import NO_IMAGE, NO_REFERENCES
-from discode.metrics._judge_metric import JudgeMetric
+from discode.metrics._base import NO_IMAGE
 from discode.metrics._registry import asks_judge
 from discode.stats import Interval
 
@@ -91,28 +92,49 @@ def run_metrics(
     if earlier is not None and earlier.same_questions(log):
         log = replace(log, results=measure_by(protocol, earlier).results)
     problems: dict[str, DiscodeError] = {}
-    factory.expect(name for label, name in metrics.items() if label not in log.results)
+    groups: dict[object, dict[str, Metric]] = {}
     for label, name in metrics.items():
-        try:
+        with _noting(problems, label):
             metric = factory.make(name)
             old = log.results.get(label)
             if old is not None and old.metric_signature == _signature(metric) and not old.failures:
                 continue
-            result = _score(benchmark, label, metric, log, progress)
-        except StoppedError:
-            raise
-        except DiscodeError as error:
-            problems[label] = error
-            continue
-        except (Exception, SystemExit) as error:
-            if not (line := blame(error)):
-                raise
-            problems[label] = InputError(line)
-            continue
-        log = replace(log, results={**log.results, label: result})
-        if save is not None:
-            save(log)
+            key: object = label
+            if isinstance(metric, Judge):
+                key = id(metric.backend), metric.references
+            groups.setdefault(key, {})[label] = metric
+    order = dict.fromkeys([*log.results, *metrics])
+    waiting = [*groups.values()]
+    while waiting:
+        group = waiting.pop(0)
+        failed: dict[str, DiscodeError] = {}
+        with _noting(failed, *group):
+            results = {**log.results, **_score(benchmark, group, log, progress)}
+        if not failed:
+            ordered = {label: results[label] for label in order if label in results}
+            log = replace(log, results=ordered)
+            if save is not None:
+                save(log)
+        elif len(group) > 1:  # the reason may be one decoder
+            waiting = [{label: metric} for label, metric in group.items()] + waiting
+        else:
+            problems |= failed
     return log, problems
+
+
+@contextmanager
+def _noting(problems: dict[str, DiscodeError], *labels: str) -> Iterator[None]:
+    """Keep an error of metrics, or of the plug-in that raised it, as the problem of ``labels``."""
+    try:
+        yield
+    except StoppedError:
+        raise
+    except DiscodeError as error:
+        problems |= dict.fromkeys(labels, error)
+    except (Exception, SystemExit) as error:
+        if not (line := blame(error)):
+            raise
+        problems |= dict.fromkeys(labels, InputError(line))
 
 
 def _signature(metric: Metric) -> Signature:
@@ -133,11 +155,14 @@ def measure_by(protocol: AgreementProtocol, log: RunLog) -> RunLog:
 
 
 def measure_result(result: MetricResult, log: RunLog) -> MetricResult:
-    """Measure scores by the protocol of a log, with its ties and m of τ_c in their signature."""
-    made = {"ties": log.protocol.ties}
+    """Measure scores by the protocol of a log, and add the log's questions to their signature."""
+    measures = _measure(log, result.value, result.errors)
+    options = ",".join(f"{key}={text}" for key, text in log.options.items())
+    made = {"benchmark": f"{log.benchmark}({options})", "ties": log.protocol.ties}
+    if plugin := result.metric_signature.get("plugin"):
+        made["plugin"] = plugin
     if isinstance(log.judgments, Ratings):
         made["tau_m"] = log.protocol.tau_m
-    measures = _measure(log, result.value, result.errors)
     return replace(result, signature=result.signature.with_fields(**made), measures=measures)
 
 
@@ -154,23 +179,44 @@ def _measure(log: RunLog, value: Floats, errors: Mapping[int, str]) -> dict[str,
 
 
 def _score(
-    benchmark: Benchmark,
-    label: str,
-    metric: Metric,
-    log: RunLog,
-    progress: RunProgress | None,
-) -> MetricResult:
+    benchmark: Benchmark, metrics: Mapping[str, Metric], log: RunLog, progress: RunProgress | None
+) -> dict[str, MetricResult]:
+    """Score a benchmark with one metric, or with judges of one model, which reads it once."""
     start = time.perf_counter()
-    made, needs = _signature(metric), metric.needs
+    label, metric = next(iter(metrics.items()))
     pairs, which = list(benchmark.pairs), np.arange(len(benchmark.pairs))
+    needs = metric.needs
     if not needs & {"references", "id"}:
         pairs, which = benchmark.bare_pairs()
-    repeats = np.bincount(which, weights=benchmark.repeats()).astype(np.int64).tolist()
     report = None if progress is None else partial(progress, label, len(pairs))
-    scores = metric.score_pairs(pairs, repeats=repeats, progress=report)
-    if isinstance(metric, JudgeMetric) and scores.errors:
-        raise_if_stopped(metric.judge)  # pairs that were not asked about are not a result
-    seconds = time.perf_counter() - start
+    if isinstance(metric, Judge):
+        decoders = {name: each.decoder for name, each in metrics.items() if isinstance(each, Judge)}
+        scores = metric.decode_all(pairs, decoders, report)
+        if any(each.errors for each in scores.values()):
+            raise_if_stopped(metric)  # pairs that were not asked about are not a result
+    else:
+        repeats = np.bincount(which, weights=benchmark.repeats()).astype(np.int64).tolist()
+        scores = {label: metric.score_pairs(pairs, repeats=repeats, progress=report)}
+    if progress is not None:
+        for other in [*metrics][1:]:
+            progress(other, len(pairs), len(pairs))
+    seconds = (time.perf_counter() - start) / len(metrics)
+    return {
+        name: _result(benchmark, _signature(metrics[name]), needs, each, which, log, seconds)
+        for name, each in scores.items()
+    }
+
+
+def _result(
+    benchmark: Benchmark,
+    made: Signature,
+    needs: frozenset[str],
+    scores: Scores,
+    which: NDArray[np.int64],
+    log: RunLog,
+    seconds: float,
+) -> MetricResult:
+    """Join the scores of distinct pairs, each benchmark pair being the one at ``which`` (P,)."""
     value = scores.value[which]
     errors = {
         row: scores.errors[number]
@@ -181,13 +227,7 @@ def _score(
         for row, why in errors.items():
             if why != NO_REFERENCES and int(benchmark.image[row]) in benchmark.missing:
                 errors[row] = NO_IMAGE
-    options = ",".join(f"{key}={text}" for key, text in log.options.items())
-    signature = scores.signature.with_fields(
-        benchmark=f"{benchmark.name}({options})", ties=log.protocol.ties
-    )
-    if plugin := made.get("plugin"):
-        signature = signature.with_fields(plugin=plugin)
-    result = MetricResult(made, signature, value, errors, scores.counts(), seconds, {})
+    result = MetricResult(made, scores.signature, value, errors, scores.counts(), seconds, {})
     return measure_result(result, log)
 
 

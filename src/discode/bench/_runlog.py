@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode._files import parse_json, replacing
+from discode._pairs import NO_REFERENCES
 from discode._scores import or_none
 from discode._signature import Signature
 from discode.bench._agreement import AgreementProtocol
 from discode.benchmarks import BENCHMARKS, Benchmark, Preferences, Ratings
 from discode.errors import InputError
-from discode.metrics._base import NO_IMAGE, NO_REFERENCES
+from discode.metrics._base import NO_IMAGE
 from discode.options import option_text
 from discode.stats import Interval
 
@@ -224,3 +225,23 @@ def _judgments(columns: Mapping[str, Any]) -> Ratings | Preferences:
 def _interval(numbers: Any, level: float) -> Interval:
     value, low, high = np.array(numbers, np.float64).tolist()
     return Interval(value, low, high, level)
+
+
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """List the files of logs, each once; a folder means every log in it."""
+    files: list[Path] = []
+    for path in paths:
+        logs = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not logs:
+            raise InputError(f"no runs in {path}; make some with discode bench run -o {path}/")
+        files += [file for file in logs if file not in files]
+    return files
+
+
+def read_runs(paths: Sequence[Path]) -> dict[str, RunLog]:
+    """Read logs by name, in the order of :func:`find_runs`."""
+    files = find_runs(paths)
+    stems = [path.stem for path in files]
+    return {
+        path.stem if stems.count(path.stem) == 1 else str(path): RunLog.load(path) for path in files
+    }

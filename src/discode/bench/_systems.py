@@ -249,7 +249,7 @@ def _by_image_of_id(
                 if PurePath(first).name != PurePath(image).name:
                     raise InputError(
                         f"id {name} belongs to {image} in {system}, but to {first} elsewhere; "
-                        "omit --by to join the files by image"
+                        "omit --join-by to join the files by image"
                     )
     grouped: dict[str, dict[str, list[SystemRow]]] = {system: {} for system in systems}
     for system, ids in systems.items():
@@ -376,7 +376,7 @@ def _check_signatures(systems: Mapping[str, Mapping[str, Sequence[SystemRow]]]) 
             raise InputError(
                 f"{a} and {b} were scored differently: on {unlike[0]} {a} has {only[0]}; {b} has "
                 f"{only[1]} ({len(unlike)} of {count_of(len(shared), 'shared image')}); score both "
-                "with the same judge, method and --by"
+                "with the same judge, method and --join-by"
             )
     everywhere = set.intersection(*map(set, made.values()))
     first = next(iter(made.values()))

@@ -19,7 +19,7 @@ from discode.errors import InputError
 T = TypeVar("T")
 
 MANIFEST = "_run.json"
-"""The file in an output folder that says what the run is."""
+"""The file in an output folder that describes the run."""
 SHARD_ROWS = 10_000
 """Rows of a shard."""
 CHUNK_ROWS = 1024
@@ -75,16 +75,16 @@ class Share:
         match = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", text)
         if match is None or int(match[1]) >= int(match[2]):
             raise InputError(
-                f"shard {text!r} is not allowed; give I/N with I from 0 to N-1, such as 0/8"
+                f"shard {text!r} is not allowed; give I/N with 0 <= I < N, such as 0/8"
             )
         return cls(int(match[1]), int(match[2]))
 
     def reads(self, file: int, files: int) -> bool:
-        """Return whether any row of a file may be this share's."""
+        """Whether any row of a file may belong to this share."""
         return files < self.count or file % self.count == self.index
 
     def owns(self, shard: Shard, files: int) -> bool:
-        """Return whether a shard is this share's."""
+        """Whether a shard belongs to this share."""
         if files >= self.count:
             return shard.file % self.count == self.index
         return (shard.file + shard.number) % self.count == self.index
@@ -104,7 +104,7 @@ class ChunkPlan:
             raise InputError(f"shard size {self.shard_rows} is not allowed; give 1 or more rows")
 
     def wants(self, rows: range) -> bool:
-        """Return whether a wanted shard holds any of these rows."""
+        """Whether a wanted shard holds any of these rows."""
         first, last = rows.start // self.shard_rows, (rows.stop - 1) // self.shard_rows
         return any(map(self.wanted, range(first, last + 1)))
 
@@ -121,7 +121,7 @@ class ChunkPlace:
 
 @dataclass(frozen=True)
 class PairChunk:
-    """Some rows of one shard: pairs, or the reasons why there is none."""
+    """Some rows of one shard: pairs, or the reason for each row without one."""
 
     place: ChunkPlace
     source: str | None  # the name of their file; None for the command line

@@ -1,4 +1,4 @@
-"""Another threshold for a finished run: its scores are joined to the input, without a judge."""
+"""Apply another threshold to a finished run, by joining its scores to the input."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def filter_run(folder: Path, min_score: float, out: Path) -> tuple[int, int]:
                 first = chunk.place.start - shard.number * begun["shard_size"]
                 found = scores[first : first + len(chunk)]
                 if len(found) < len(chunk):
-                    raise InputError(f"{folder}/{shard.name} lacks rows; run discode score again")
+                    raise InputError(
+                        f"{folder}/{shard.name} is incomplete; run discode score again"
+                    )
                 rows += len(chunk)
                 chosen = np.flatnonzero(found >= min_score).tolist()  # NaN passes no threshold
                 if not chosen:

@@ -8,7 +8,7 @@
       passed/part-00000-00000.tar the samples that pass, where there is a threshold
       _done/part-00000-00000.json written last: this shard is finished, and these are its counts
       _lock-00000-of-00001        held by the process that writes this share
-      _readings.db                what the model said
+      _readings.db                the readings
 
 Readers of Parquet ignore names that begin with an underscore, so the folder opens as a table. A
 shard counts as finished when its mark is there and names files of the size they have. Whatever
@@ -21,7 +21,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from discode.bulk._writers import ScoreWriter, open_table
 from discode.errors import InputError, StoppedError, count_of
 
 LOCK_TRIES = 5
-"""Another process may hold a lock for a moment, to see whether it is held: wait for that."""
+"""Tries for a lock: another process may hold it for a moment, just to test it."""
 
 
 def store_in(folder: Path, share: Share) -> Path:
@@ -65,7 +65,7 @@ def lock_share(folder: Path, share: Share) -> int:
         os.close(handle)
         raise InputError(
             f"another process is writing to {folder} (it holds {busy}); wait for it or end it, "
-            "give each process a share of its own (--shard I/N), or another folder"
+            "give each process its own share (--shard I/N), or another folder"
         )
     return handle
 
@@ -84,14 +84,14 @@ def check_finished(folder: Path) -> None:
     if len(whole) < files:
         raise InputError(
             f"{folder} is not finished: {files - len(whole)} of {count_of(files, 'input file')} "
-            "not scored to the end; run its discode score again, which goes on"
+            "not scored completely; run the same discode score again to resume"
         )
 
 
 def _read_marks(folder: Path) -> dict[Shard, tuple[bool, Totals]]:
     """Return, for every finished shard, whether it ends its file, and its counts.
 
-    A mark is trusted where nothing is missing from it, and its files are what it says they are.
+    A mark is trusted if it is complete and its files have the sizes it records.
     """
     marks = {}
     for entry in sorted((folder / "_done").glob("*")):
@@ -197,21 +197,21 @@ class OutputFolder:
         }
 
     def add(self, chunk: ScoredChunk) -> None:
-        """Take a chunk; a shard is written out when its last chunk has come."""
+        """Add a chunk; a shard is finished with its last chunk."""
         shard = chunk.place.shard
         if chunk.signatures != self._signatures:
             raise InputError(
-                f"workers differ: one scores as {self._signatures}, another as "
-                f"{chunk.signatures}; give all nodes the same discode and model"
+                f"workers differ: one has the signatures {self._signatures}, another "
+                f"{chunk.signatures}; install the same discode and model on all nodes"
             )
         if not self._has_manifest:  # only now: a mistake that ends a run at once leaves no trace
             self._write_manifest()
             self._has_manifest = True
-        self._check_names(chunk.rows.images)
+        self._check_names(next(iter(chunk.rows.values())).names or ())
         open_file = self._open.get(shard)
         if open_file is None:
             if shard in self._totals:
-                return  # came twice: a worker was lost after its work was done
+                return  # a duplicate: a worker was lost after its work was done
             open_file = self._open[shard] = _OpenFile(shard.number * self.plan.shard_size)
             table = open_file.open(self.path / f"{shard.name}.{self.plan.format}", self.plan.format)
             open_file.scores = ScoreWriter(table, self.plan.format)
@@ -230,15 +230,14 @@ class OutputFolder:
             if name and not Path(name).is_absolute():
                 raise InputError(
                     f"{self.path} was begun in {self._begun_in} at the same time, where {name} may "
-                    "be another image; run this again to go on with the images found there"
+                    "be another image; run this again to use the images found there"
                 )
 
     def _write(self, shard: Shard, open_file: _OpenFile, chunk: ScoredChunk) -> None:
-        scores = {name: chunk.rows.scores[name] for name in self._signatures}
-        rows = replace(chunk.rows, scores=scores)
+        rows = {name: chunk.rows[name] for name in self._signatures}
         open_file.scores.write(rows)
         open_file.totals += Totals.of(rows, chunk.passed)
-        open_file.next_row += len(rows)
+        open_file.next_row += len(chunk)
         if chunk.samples is None:
             return
         if open_file.samples is None:
@@ -294,10 +293,10 @@ class OutputFolder:
 
 
 def score_to_folder(judge: Judge, plan: RunPlan, progress: Progress | None = None) -> Totals:
-    """Score a share of a run into its folder; go on where it stopped.
+    """Score a share of a run into its folder, resuming earlier work.
 
     Args:
-        judge: Who judges. With a store, nothing it has read is asked for again.
+        judge: The judge. With a store, nothing is read twice.
         plan: What :func:`~discode.bulk.plan_run` returned.
         progress: Called with the number of rows just done; first with those of earlier runs.
 

@@ -67,7 +67,7 @@ def find_inputs(source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
     """Find the files of an input.
 
     A folder stands for the tables and tars directly in it; a pattern (``*``, ``?``, ``[``) for what
-    it matches. Formats do not mix: folders that hold Parquet files beside tars, as img2dataset
+    it matches. Formats do not mix: folders that hold both Parquet files and tars, as img2dataset
     writes them, need a pattern. Nor do scores that discode wrote with tables that it is to judge:
     a folder or a pattern that covers an earlier output would judge every row again.
     """
@@ -84,13 +84,13 @@ def find_inputs(source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
     outputs = {_is_output(file): file for file in files} if len(files) > 1 else {}
     if len(outputs) > 1:
         raise InputError(
-            f"{outputs[True]} was written by discode, and would be judged beside {outputs[False]}; "
-            "name the files to judge, or write scores to another folder"
+            f"{outputs[True]} is an output of discode, but {outputs[False]} is not; name the files "
+            "to judge, or write scores to another folder"
         )
     seen = [file.resolve() for file in files]
     if len(set(seen)) < len(seen):
         twice = Counter(seen).most_common(1)[0][0]
-        raise InputError(f"{twice} is in the input twice; its rows would be judged twice")
+        raise InputError(f"{twice} is given twice; name each file once")
     root = Path(os.path.commonpath([file.parent for file in seen]))
     shown_as = tuple(file.relative_to(root).as_posix() for file in seen)
     return Inputs(
@@ -118,7 +118,7 @@ def is_score_file(file: Path) -> bool:
     try:
         row = next(read_table(file), ("", {}))[1] if format_of(file) in SCORE_FORMATS else {}
     except InputError:
-        return False  # whoever reads it reports what is wrong with it
+        return False  # reading it reports the problem
     return isinstance(row, dict) and holds_scores(row)
 
 
@@ -135,7 +135,7 @@ def _expand(name: str) -> list[Path]:
         if "**" in name:  # which matches the folders on the way
             files = [file for file in files if format_of(file) or not file.is_dir()]
     elif name == "-":
-        raise InputError("standard input is not read here: write the rows to a file and name it")
+        raise InputError("standard input is not supported here; write the rows to a file")
     else:
         raise InputError(f"no such file: {path}")
     if not files:

@@ -14,7 +14,7 @@ from discode._judge import Judge
 from discode._pairs import Pair
 from discode._scores import Progress, Scores
 from discode.bulk._chunks import ChunkPlace, PairChunk
-from discode.bulk._columns import ScoredRows
+from discode.bulk._columns import ScoredRows, join_rows
 from discode.bulk._writers import select
 from discode.decoders import Decoder
 from discode.errors import StoppedError
@@ -28,7 +28,7 @@ Methods = Mapping[str, Decoder]
 
 @dataclass(frozen=True)
 class MethodTotals:
-    """What one method made of many rows; adds up."""
+    """Counts of many rows by one method, which add up."""
 
     failed: int = 0  # rows without a score
     score_sum: float = 0.0  # of the others
@@ -57,7 +57,7 @@ class MethodTotals:
 
 @dataclass(frozen=True)
 class Totals:
-    """What became of many rows; adds up.
+    """Counts of many rows, which add up.
 
     >>> totals = Totals(rows=2, methods={"raw": MethodTotals(score_sum=1.5)})
     >>> (totals + Totals(rows=1, failed=1, methods={"raw": MethodTotals(failed=1)})).mean()
@@ -91,15 +91,14 @@ class Totals:
     @classmethod
     def of(cls, rows: ScoredRows, passed: int = 0) -> Totals:
         """Count some rows."""
-        reasons = {
-            i: reason for scores in rows.scores.values() for i, reason in scores.errors.items()
-        }
+        reasons = {i: reason for scores in rows.values() for i, reason in scores.errors.items()}
+        ids = next(iter(rows.values())).ids or ()
         return cls(
-            len(rows.ids),
+            len(ids),
             len(reasons),
             passed,
-            tuple((rows.ids[i], reasons[i]) for i in sorted(reasons)[:EXAMPLES]),
-            {name: MethodTotals.of(scores) for name, scores in rows.scores.items()},
+            tuple((ids[i], reasons[i]) for i in sorted(reasons)[:EXAMPLES]),
+            {name: MethodTotals.of(scores) for name, scores in rows.items()},
         )
 
     @classmethod
@@ -123,16 +122,19 @@ class ScoredChunk:
     passed: int = 0  # rows that reach the threshold
     samples: Any = None  # those rows, to be written again; None if there are none
 
+    def __len__(self) -> int:
+        return len(next(iter(self.rows.values())))
+
     def passing(self, min_score: float) -> list[int]:
         """Return the rows that reach a threshold."""
-        (scores,) = self.rows.scores.values()
+        (scores,) = self.rows.values()
         return np.flatnonzero(scores.value >= min_score).tolist()  # NaN passes no threshold
 
     def with_passed(self, samples: Sequence[Any], min_score: float) -> ScoredChunk:
         """Return the chunk with those of its samples that reach a threshold."""
         if not (passed := self.passing(min_score)):
             return self
-        (scores,) = self.rows.scores.values()
+        (scores,) = self.rows.values()
         chosen = select(samples, passed, scores.value[passed])
         return replace(self, passed=len(passed), samples=chosen)
 
@@ -140,7 +142,9 @@ class ScoredChunk:
     def join(parts: Sequence[ScoredChunk], places: Sequence[int]) -> ScoredChunk:
         """Return parts of a chunk as one; ``places`` are those of their rows, part after part."""
         order = np.argsort(places).tolist()
-        rows = replace(ScoredRows.join([part.rows for part in parts], order), places=())
+        rows, start = join_rows([part.rows for part in parts], order), parts[0].place.start
+        numbers = tuple(range(start, start + len(order)))
+        rows = {name: replace(scores, numbers=numbers) for name, scores in rows.items()}
         return replace(parts[0], rows=rows)
 
 
@@ -171,32 +175,38 @@ def judge_chunk(
         scores = {name: each.spread(numbers, count, chunk.errors) for name, each in scores.items()}
         if progress:
             progress(count - len(pairs))
-    rows = ScoredRows(
-        chunk.source,
-        chunk.place.start,
-        chunk.ids,
-        chunk.images,
-        chunk.captions,
-        scores,
-        {name: row_signatures(judge, chunk.pairs) for name, judge in judges.items()},
-    )
+    rows = at_rows(
+        scores, chunk.source, chunk.place.start, chunk.ids,
+        names=tuple(chunk.images), captions=tuple(chunk.captions),
+    )  # fmt: skip
+    for name, judge in judges.items():
+        rows[name] = replace(rows[name], signatures=row_signatures(judge, chunk.pairs))
     signatures = {name: str(judge.signature) for name, judge in judges.items()}
     scored = ScoredChunk(chunk.place, rows, signatures)
     return scored if min_score is None else scored.with_passed(chunk.samples, min_score)
 
 
-def row_signatures(judge: Judge, pairs: Sequence[Pair | None]) -> list[str]:
+def at_rows(
+    scores: ScoredRows, source: str | None, start: int, ids: Sequence[str], **more: Any
+) -> dict[str, Scores]:
+    """Add which rows of a file scores belong to: those from ``start``, with their ids."""
+    numbers = tuple(range(start, start + len(ids)))
+    known = {"ids": tuple(ids), "sources": (source,) * len(ids), "numbers": numbers, **more}
+    return {name: replace(each, **known) for name, each in scores.items()}
+
+
+def row_signatures(judge: Judge, pairs: Sequence[Pair | None]) -> tuple[str, ...]:
     """Return how each pair's own number is made: with references or without."""
     having = "all" if judge.backend.takes_references else "ignored"
     kinds = ["none" if pair is None or not pair.references else having for pair in pairs]
     texts = {kind: str(judge.signature.with_fields(references=kind)) for kind in {*kinds}}
-    return [texts[kind] for kind in kinds]
+    return tuple(texts[kind] for kind in kinds)
 
 
 def raise_if_stopped(judge: Judge) -> None:
     """Raise :class:`~discode.errors.StoppedError` where the model reads nothing more.
 
-    A chunk that it stopped in is not to be kept: its rows were not asked, which is not a result.
+    The chunk that it stopped in is discarded: rows that were not asked have no result.
     """
     if judge.backend.stopped:
         raise StoppedError(judge.backend.stopped)

@@ -1,6 +1,6 @@
 """The plan of a run into a folder: its input and settings, checked once and passed on.
 
-The folder's ``_run.json`` holds the plan and the judge's signatures, so that a run that goes on is
+The folder's ``_run.json`` holds the plan and the judge's signatures, so that a resumed run is
 the same run.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +86,13 @@ class RunPlan:
             return
         begun = read_manifest(folder)
         # Another name for the same files, or a release that scores the same, is the same run; so is
-        # one that goes on elsewhere, since names are still found where it began.
+        # one resumed from another folder, since names are still found where it began.
         ignored = {"input", "discode", "begun_in"}
         if signatures is None:
             ignored.add("signatures")
         for key, value in self.manifest(signatures or {}).items():
             if key not in ignored and begun.get(key) != value:
-                remedy = "give what it was begun with, or a new folder"
+                remedy = "use the same settings, or a new folder"
                 if key == "min_score":
                     remedy += "; discode filter applies another threshold to a finished run"
                 difference = _difference(key, begun.get(key), value)
@@ -106,17 +105,14 @@ class RunPlan:
 
         With a threshold, chunks hold their samples.
         """
-        chunks = read_chunks(
+        return read_chunks(
             self.inputs, file, wanted, images=self.images, annotations=self.annotations,
-            shard_size=self.shard_size, chunk_rows=max(CHUNK_ROWS, batch_size),
-            keep=self.min_score is not None,
+            base=self.begun_in, shard_size=self.shard_size,
+            chunk_rows=max(CHUNK_ROWS, batch_size), keep=self.min_score is not None,
         )  # fmt: skip
-        if self.images is not None or self.begun_in == str(Path.cwd()):
-            return chunks
-        return map(partial(_found_in, self.begun_in), chunks)
 
     def read_share(self) -> Iterator[PairChunk]:
-        """Read this process's share, whatever of it is finished."""
+        """Read all of this process's share, finished or not."""
         count = len(self.inputs.files)
         for file in range(count):
             if self.share.reads(file, count):
@@ -135,7 +131,7 @@ def plan_run(
     format: str = "jsonl",
     min_score: float | None = None,
 ) -> RunPlan:
-    """Check everything about a run that can be checked before a model is opened.
+    """Check a run as far as possible before a model is opened.
 
     Args:
         source: A file, a folder or a pattern, or several: CSV, TSV, JSON lines, Parquet,
@@ -164,10 +160,10 @@ def plan_run(
                 "COCO results cannot be filtered; convert them to JSON lines, a row per result"
             )
         if methods is not None and len(methods) > 1:
-            raise InputError("a threshold goes with one method: give --min-score one --method")
+            raise InputError("--min-score requires exactly one --method")
     target = folder.resolve()
     if any(file.resolve().parent in (target, target / "passed") for file in inputs.files):
-        raise InputError(f"--output {folder} is also read from; give another folder")
+        raise InputError(f"--output {folder} is also an input; give another folder")
     plan = RunPlan(
         inputs, folder, Share.parse(shard), methods, shard_size, format, min_score,
         None if images is None else str(Path(images).absolute()),
@@ -178,7 +174,7 @@ def plan_run(
 
 
 def _difference(key: str, begun: Any, value: Any) -> str:
-    """Return how the run in a folder differs from one that is to go on there."""
+    """Describe how the run in a folder differs from this one."""
     if key == "files_sha256":
         return "another input: a file's name, size or content has changed since"
     if key == "signatures":
@@ -199,7 +195,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def where_begun(folder: Path) -> str:
-    """Return the current folder of whoever began the run in a folder: one's own, if it is new."""
+    """Return the current folder of the process that began a run; this one's for a new run."""
     known = read_manifest(folder).get("begun_in") if (folder / MANIFEST).exists() else None
     return str(known or Path.cwd())
 
@@ -216,13 +212,15 @@ def read_chunks(
     *,
     images: str | os.PathLike[str] | None = None,
     annotations: str | os.PathLike[str] | None = None,
+    base: str = "",
     shard_size: int = SHARD_ROWS,
     chunk_rows: int = CHUNK_ROWS,
     keep: bool = False,
 ) -> Iterator[PairChunk]:
     """Read the wanted shards of one file of an input; with ``keep``, chunks hold their samples."""
     # Messages name the same file wherever it is read: workers may have another current folder.
-    parser = PairParser(None if images is None else Path(images).absolute(), annotations)
+    folder = None if images is None else Path(images).absolute()
+    parser = PairParser(folder, annotations, base)
     layout = ChunkPlan(shard_size, wanted, chunk_rows)
     name = inputs.names[number]
     prefix = f"{name}:" if len(inputs.files) > 1 else ""
@@ -231,17 +229,6 @@ def read_chunks(
         chunk = make_chunk(place, piece, name, prefix, parser)
         parser.check_ids(name)
         yield chunk
-
-
-def _found_in(folder: str, chunk: PairChunk) -> PairChunk:
-    """Return a chunk whose images are found in a folder, wherever this process runs."""
-    pairs = [
-        replace(pair, image=os.path.join(folder, pair.image))  # noqa: PTH118  # keeps absolute ones
-        if pair is not None and isinstance(pair.image, str)
-        else pair
-        for pair in chunk.pairs
-    ]
-    return replace(chunk, pairs=pairs)
 
 
 def chunk_of(pairs: Sequence[Pair], images: Sequence[str | None]) -> PairChunk:

@@ -79,7 +79,9 @@ def score_with_ray(
     if workers is not None and workers < 1:
         raise InputError(f"workers={workers} is not allowed; give 1 or more")
     if plan.share.count > 1:
-        raise InputError("--shard is for batch systems; Ray shares the work out itself")
+        raise InputError(
+            "--shard cannot be combined with --engine ray, which distributes the work itself"
+        )
     ray = require("ray", "ray")
     require("ray.data", "ray")
     with _connected(ray, address), closing(OutputFolder(plan)) as folder:
@@ -87,8 +89,8 @@ def score_with_ray(
         gpus = gpus if have.get("GPU", 0) else 0.0
         spare = have["GPU"] / gpus if gpus else have.get("CPU", 1) - 1
         workers = workers or max(1, int(spare))
-        # Whether it is the same run, and how large chunks are, depends on the judge, and judges
-        # live on workers.
+        # Whether it is the same run, and how large chunks are, depends on the judge, which
+        # only workers have.
         ask = ray.remote(num_cpus=1, num_gpus=gpus)(_ask_judge)
         signatures, batch_size = _unpack(ray.get(ask.remote(make, plan.methods)))
         finished = folder.begin(signatures)
@@ -97,7 +99,7 @@ def score_with_ray(
         for scored in _results(ray, make, plan, folder, workers, gpus, batch_size):
             folder.add(scored)
             if progress:
-                progress(len(scored.rows))
+                progress(len(scored))
         return folder.finish()
 
 
@@ -114,7 +116,7 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
     except ConnectionError as error:
         raise InputError(
             f"no Ray cluster at {address!r}: {error}; start one with `ray start --head`, "
-            "or leave --address out to use this machine"
+            "or omit --address to use this machine"
         ) from error
     logger = logging.getLogger("ray.data")
     before = logger.level
@@ -139,7 +141,7 @@ def _probe(address: str) -> None:
                     return
                 opened.sendall(HTTP2_GREETING)
                 if opened.makefile("rb").read(9)[3:4] != HTTP2_GREETING[-6:-5]:
-                    raise ConnectionError("what answers there is not Ray")
+                    raise ConnectionError("the server there is not Ray")
     except (OSError, ValueError) as error:
         raise ConnectionError(str(error)) from error
 
@@ -153,7 +155,7 @@ def _results(
     gpus: float,
     batch_size: int,
 ) -> Iterator[ScoredChunk]:
-    """Yield scored chunks of unfinished shards in whatever order they come."""
+    """Yield scored chunks of unfinished shards in any order."""
     files = list(folder.wanted())
     if not files:
         return
@@ -168,7 +170,7 @@ def _results(
         ),
         batch_size=1, batch_format="pyarrow",
         compute=ray.data.TaskPoolStrategy(size=min(len(files), workers)),
-        num_cpus=0,  # it waits for the disk; with a share of its own, workers could starve it
+        num_cpus=0,  # it waits for the disk; counted as work, it could be starved by workers
     )  # fmt: skip
     scored = parts.map_batches(
         _Worker, fn_constructor_args=(make, plan.methods, plan.min_score),
@@ -185,7 +187,7 @@ def _results(
 def _read(
     batch: Any, *, plan: RunPlan, finished: frozenset[Shard], most: int, batch_size: int
 ) -> Iterator[Any]:
-    """Read files into chunks and yield at most so many parts of each, on a worker."""
+    """Read files into chunks and yield at most ``most`` parts of each, on a worker."""
     for file in batch.column("file").to_pylist():
         chunks = plan.read(
             file,
@@ -216,7 +218,7 @@ class _ScoredPart:
 
 
 def _joined(parts: Iterable[_ScoredPart], min_score: float | None) -> Iterator[ScoredChunk]:
-    """Yield chunks as soon as all of their parts have come, in whatever order."""
+    """Yield chunks once all of their parts have come, in any order."""
     waiting: dict[ChunkPlace, dict[int, _ScoredPart]] = {}
     for part in parts:
         of_chunk = waiting.setdefault(part.place, {})
@@ -233,7 +235,7 @@ def _joined(parts: Iterable[_ScoredPart], min_score: float | None) -> Iterator[S
 
 
 class _Worker:
-    """A judge in a process of its own."""
+    """A judge in a separate process."""
 
     def __init__(self, make: MakeJudge, methods: Methods | None, min_score: float | None) -> None:
         self._min_score = min_score
@@ -283,7 +285,7 @@ def _ask_judge(make: MakeJudge, methods: Methods | None) -> Any:
 
 
 def _pack(value: Any) -> Any:
-    """Return a table of one cell; Ray's own tables have no room for images beside scores."""
+    """Return a table of one cell; Ray's own tables cannot hold both images and scores."""
     import pyarrow as pa
 
     return pa.table({"data": pa.array([pickle.dumps(value)], pa.large_binary())})

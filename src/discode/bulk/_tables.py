@@ -29,7 +29,7 @@ from discode.bulk._chunks import ChunkPlace, ChunkPlan, PairChunk
 from discode.errors import InputError
 
 LINES_TO_TRUST = 100
-"""A file of JSON lines must hold an object among its first so many."""
+"""A file of JSON lines must have an object among this many first lines."""
 
 
 class Row(NamedTuple):
@@ -37,8 +37,8 @@ class Row(NamedTuple):
 
     Attributes:
         where: Where it is, for messages.
-        fields: Its fields, or what is wrong with it.
-        sample: What it came as, to be written again.
+        fields: Its fields, or the error in it.
+        sample: The original row, to be written again.
         key: Its name where it has no id; None for its number.
         weight: The bytes of its images, where they are in memory.
     """

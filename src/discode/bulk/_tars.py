@@ -4,7 +4,7 @@ A sample has an image (``.jpg``, ``.png``, ...) and a caption, in ``.txt`` or in
 ``.json``, which may also hold references and an id. A sample whose files cannot be told apart, or
 that stand in several places of the tar, has a reason instead of a score: it is not known which
 caption belongs to which image. Tars may be joined (``cat a.tar b.tar``); where there are more zeros
-between or after them than tar writes, files were lost: a row says so.
+between or after them than tar writes, files were lost, which a failed row reports.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_SAMPLE = 256 << 20
 large."""
 _NOT_ADJACENT = (
     "its files are not adjacent: some came earlier in the tar; make it with tar --sort=name, and "
-    "give every sample a name of its own"
+    "give each sample a unique name"
 )
 
 
@@ -116,7 +116,7 @@ def split_name(name: str) -> tuple[str, str]:
 def _samples(tar: JoinedTars, name: str) -> Iterator[Sample]:
     """Yield the samples of a tar; what was lost is one more, with the reason."""
     sample = Sample("")
-    keys: set[str] = set()  # seen before; small beside the samples themselves
+    keys: set[str] = set()  # seen before; small compared with the samples
     begin = end = 0  # of one of the tars
     inside = False  # a file, whose sample is lost if the tar breaks off
     try:
@@ -187,7 +187,7 @@ def _misplaced(info: tarfile.TarInfo, sample: Sample, extension: str) -> str | N
             "tar --dereference --hard-dereference"
         )
     if extension in sample.members:
-        return f"{info.name} is there twice; give every sample a name of its own"
+        return f"{info.name} occurs twice; give each sample a unique name"
     return None
 
 

@@ -20,15 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode._files import csv_cell, csv_writer
-from discode.bulk._columns import COLUMNS, VERSION, ScoredRows
+from discode._scores import COLUMNS
+from discode.bulk._columns import VERSION, ScoredRows, file_columns
 from discode.bulk._tars import Sample
 from discode.errors import InputError, lookup, require
 
 encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder per call
-_TEXTS = (
-    "id", "source", "image", "file", "caption", "method", "lowest_sentence", "error", "signature",
-)  # fmt: skip
-_NUMBERS = ("row", "score", "raw", "smoothing", "bound", "other_score", "sentences", "lowest_score")
 
 
 class JsonLinesWriter:
@@ -125,7 +122,7 @@ class ScoreWriter:
 
     def write(self, rows: ScoredRows) -> None:
         """Write some rows."""
-        self._table.write(self._rows(rows.columns()))
+        self._table.write(self._rows(file_columns(rows)))
 
 
 def _as_lines(columns: Mapping[str, list[Any]]) -> Iterator[str]:
@@ -144,15 +141,16 @@ def _as_lines(columns: Mapping[str, list[Any]]) -> Iterator[str]:
 
 
 def _encoded(name: str, values: list[Any]) -> list[str]:
-    if name in _NUMBERS and values:
+    kind = COLUMNS[name].kind
+    if kind in ("number", "whole") and values:
         return encode(values)[1:-1].split(", ")
-    if name == "distribution" and values:  # lists of numbers; None is no list
+    if kind == "numbers" and values:  # lists of numbers; None is no list
         lists = encode([value or () for value in values])[2:-2].split("], [")
         return [
             "null" if value is None else f"[{text}]"
             for value, text in zip(values, lists, strict=True)
         ]
-    if name in _TEXTS:
+    if kind in ("text", "word"):
         known = {value: encode(value) for value in {*values}}
         return [known[value] for value in values]
     return [encode(value) if value else "[]" for value in values]
@@ -173,8 +171,9 @@ def _as_cells(columns: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
     for name in ("distribution", "flags"):
         texts = _encoded(name, columns[name])
         columns[name] = [None if text == "null" else text for text in texts]
-    for name in _TEXTS:
-        columns[name] = [value if value is None else csv_cell(value) for value in columns[name]]
+    for name, column in COLUMNS.items():
+        if column.kind in ("text", "word"):
+            columns[name] = [value if value is None else csv_cell(value) for value in columns[name]]
     return _as_rows(columns)
 
 
@@ -183,14 +182,11 @@ def _schema() -> Any:
     """Return the types of Parquet; its metadata has the version of the columns."""
     pa = require("pyarrow", "parquet")
     text, number = pa.string(), pa.float64()
-    word = pa.dictionary(pa.int32(), text)  # few different ones: next to nothing per row
     types = {
-        "source": word, "row": pa.int64(), "method": word, "score": number, "raw": number,
-        "smoothing": number, "bound": number, "other_score": number,
-        "distribution": pa.list_(number), "sentences": pa.int64(), "lowest_score": number,
-        "flags": pa.list_(text), "signature": word,
+        "text": text, "word": pa.dictionary(pa.int32(), text), "whole": pa.int64(),
+        "number": number, "texts": pa.list_(text), "numbers": pa.list_(number),
     }  # fmt: skip
-    fields = [(name, types.get(name, text)) for name in COLUMNS]
+    fields = [(name, types[column.kind]) for name, column in COLUMNS.items()]
     return pa.schema(fields, {"discode_columns": str(VERSION)})
 
 

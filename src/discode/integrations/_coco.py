@@ -18,7 +18,7 @@ Captions = Mapping[Any, Sequence[Any]]
 
 
 class CocoScorer:
-    """What stands in a list of scorers beside pycocoevalcap's ``Cider()``.
+    """A scorer for lists that also hold pycocoevalcap's ``Cider()``.
 
     Args:
         images: The image of each id: a mapping, or a folder in which COCO's image numbers are found

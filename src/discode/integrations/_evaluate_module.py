@@ -29,7 +29,7 @@ class DiscodeEvaluation(evaluate.Metric):  # type: ignore[misc]  # the extra may
     Args:
         judge: Who judges, or another metric; :func:`discode.load` without arguments if None.
         options: Those of ``evaluate.Metric``. Inputs are kept in memory, unless several processes
-            share them (``num_process``) or ``keep_in_memory=False`` says otherwise.
+            share them (``num_process``) or ``keep_in_memory=False`` is given.
     """
 
     def __init__(self, judge: Metric | None = None, **options: Any) -> None:

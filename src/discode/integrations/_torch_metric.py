@@ -25,7 +25,7 @@ class DiscodeScore(torchmetrics.Metric):  # type: ignore[misc]  # the extra may 
 
     Its states are sums, so that a process needs no more memory for more pairs: ``total`` of the
     scores, in units of 1e-9, ``judged`` pairs and ``failed`` ones, which are not part of the mean.
-    They are whole numbers, which every device has (mps lacks float64) and adds up exactly.
+    They are whole numbers, which every device has (mps has no float64) and adds up exactly.
 
     Args:
         judge: Who judges, or another metric; :func:`discode.load` without arguments if None.
@@ -56,7 +56,7 @@ class DiscodeScore(torchmetrics.Metric):  # type: ignore[misc]  # the extra may 
     ) -> None:
         """Judge a batch: an image and a caption per pair, and references if the model takes them.
 
-        A pair that cannot be judged is counted in ``failed``; :meth:`compute` says why.
+        A pair that cannot be judged is counted in ``failed``; :meth:`compute` gives the reason.
         """
         scores = score_columns(self.judge, images, captions, references)
         failed = len(scores.errors)

@@ -10,14 +10,12 @@ frozenset({'references'})
 from __future__ import annotations
 
 from discode.metrics._base import PairMetric, RowScores
-from discode.metrics._judge_metric import JudgeMetric
 from discode.metrics._ngram import TextMetric, TokenisedTexts
 from discode.metrics._registry import METRICS, MetricFactory, MetricRow
 from discode.metrics._scorefile import ScoreFile
 
 __all__ = [
     "METRICS",
-    "JudgeMetric",
     "MetricFactory",
     "MetricRow",
     "PairMetric",

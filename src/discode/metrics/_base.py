@@ -10,12 +10,11 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 from numpy.typing import NDArray
 
-from discode._pairs import Pair
+from discode._pairs import NO_REFERENCES, Pair
 from discode._scores import Floats, Metric, Progress, Scores
 from discode._signature import Signature
 from discode.errors import InputError
 
-NO_REFERENCES = "the pair has no references, which this metric compares with"
 NO_IMAGE = "the image is missing"
 
 
@@ -44,13 +43,13 @@ def make_scores(
     failed = ~np.isfinite(value)
     value[failed] = np.nan
     for row in np.flatnonzero(failed).tolist():
-        reasons.setdefault(row, "the metric gave no number")
+        reasons.setdefault(row, "the metric returned no finite number")
     return Scores(value, signature, flags={"failed": failed, **(flags or {})}, errors=reasons)
 
 
 @dataclass
 class RowScores:
-    """Scores (N,), the reasons for what has none by row, and (N,) whether a text was cut."""
+    """Scores (N,), the reason for each row without one, and (N,) whether a text was cut."""
 
     value: Floats
     errors: Mapping[int, str] = field(default_factory=dict)
@@ -81,7 +80,7 @@ class PairMetric(Metric):
             scores = self.score_rows([pairs[n] for n in rows], counts[rows])
             if not isinstance(scores, RowScores) or np.shape(scores.value) != (len(rows),):
                 raise InputError(
-                    f"{type(self).__name__} gave no score for each of {len(rows)} pairs"
+                    f"{type(self).__name__} did not return a score for each of {len(rows)} pairs"
                 )
             value[rows] = scores.value
             errors |= {rows[n]: reason for n, reason in scores.errors.items()}
@@ -93,6 +92,6 @@ class PairMetric(Metric):
 
 
 def report_progress(progress: Progress | None, done: int) -> None:
-    """Tell ``progress``, if there is one, that ``done`` more pairs were scored."""
+    """Report ``done`` more scored pairs to ``progress``, if it is given."""
     if progress is not None and done:
         progress(done)

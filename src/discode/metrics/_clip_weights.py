@@ -41,7 +41,7 @@ _SIZES = ("input_resolution", "context_length", "vocab_size")
 
 
 class _Ignored:
-    """Stands for every class that a file names besides tensors: it takes anything, does nothing."""
+    """Placeholder for every class other than tensors: accepts any arguments and does nothing."""
 
     def __new__(cls, *_: object) -> _Ignored:
         return super().__new__(cls)
@@ -56,7 +56,7 @@ class _Ignored:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read safetensors, or what torch saved: tensors and plain values, never code.
 
-    Training frameworks save classes of their own beside the tensors (Lightning its callbacks). They
+    Training frameworks save other classes with the tensors (Lightning its callbacks). They
     are not imported: an empty class takes the place of each.
     """
     if not path.is_file():
@@ -68,7 +68,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         ignored = [(_Ignored, name) for name in _foreign_classes(torch, path)]
         with torch.serialization.safe_globals(ignored):
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a broken file raises whatever its bytes lead to
+    except Exception as error:  # a broken file may raise anything
         # torch's first line advises to run the file's code; the reason comes later.
         reason = re.search(r"WeightsUnpickler error:\s*(.+)|^(Trying to .+)", str(error), re.M)
         why = (reason[1] or reason[2]) if reason else short_message(error)
@@ -117,7 +117,7 @@ def replace_weights(model: Any, state: Mapping[str, Any], shown: str, kind: str)
 
 _LOW_RANK = re.compile(r"(?P<owner>.+?)(?:\.|_)lora_[AB]")
 # The authors' layers count these as merged when the checkpoint is read, so that their evaluation
-# multiplies by the stored weight alone, whatever the low-rank tensors beside it say.
+# multiplies by the stored weight alone, whatever the low-rank tensors next to it are.
 _STORED_MERGED = (".mlp.c_fc", ".mlp.c_proj")
 
 

@@ -151,7 +151,7 @@ def _exchange(process: subprocess.Popen[bytes], lines: Iterable[str], answers: i
             for text in lines:
                 stdin.write(text.encode(errors="replace") + b"\n")
             stdin.flush()
-        except OSError:  # the process has ended: reading finds that out, and says so
+        except OSError:  # the process has ended, which reading reports
             pass
 
     writer = threading.Thread(target=write, daemon=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discode._pairs import Pair
+from discode._pairs import NO_REFERENCES, Pair
 from discode._prompts import neutralise
 from discode._scales import piece_at
 from discode._scores import Progress, Scores
@@ -30,7 +30,6 @@ from discode.backends._served.client import ChatAnswer, ChatModel, Message
 from discode.errors import BackendError, ImageError
 from discode.images import image_digest, open_image
 from discode.metrics._base import (
-    NO_REFERENCES,
     make_scores,
     report_progress,
 )

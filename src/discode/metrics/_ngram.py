@@ -102,7 +102,7 @@ def lcs_length(left: Sequence[str], right: Sequence[str]) -> int:
 def cider(items: Sequence[TokenisedPair], repeats: Sequence[int] | None = None) -> Floats:
     """Return CIDEr-D of each item, (M,), with document frequencies over the items themselves.
 
-    ``repeats`` (M,) says how often each item is in the set: the frequencies and log(N) count every
+    ``repeats`` (M,) is how often each item is in the set: the frequencies and log(N) count every
     repetition, so that the values are those of the set with every item written out.
 
     >>> cider([("a dog", ("a dog",)), ("a cat", ("two cats",))]).round(2).tolist()

@@ -83,7 +83,7 @@ def polos_features(
 
 @dataclass(frozen=True, eq=False)
 class PolosHead:
-    """What Polos learnt besides its encoders: the weights of the layers, and the network.
+    """The part of Polos beyond its encoders: the weights of the layers, and the network.
 
     Attributes:
         mixture: (K,) γ softmax(w), the weight of the embedding and of each layer.
@@ -128,7 +128,7 @@ class Polos(PairMetric):
     """Polos of captions against an image and references; :meth:`open` loads its parts.
 
     ``clip`` gives vectors as the model does, ``text_model`` is the RoBERTa of the checkpoint,
-    ``head`` what was learnt besides, ``revision`` a digest of the checkpoint.
+    ``head`` its other learnt parts, ``revision`` a digest of the checkpoint.
     """
 
     clip: ClipEncoder
@@ -231,7 +231,7 @@ class Polos(PairMetric):
 
 
 def _check_settings(settings: object, shown: str) -> None:
-    """Raise if a checkpoint says that it was trained as another model than the published one."""
+    """Raise if a checkpoint was trained as another model than the published one."""
     for name, wanted in _SETTINGS.items():
         setting = str(settings.get(name, wanted)) if isinstance(settings, Mapping) else wanted
         if setting != wanted:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,7 +20,6 @@ from discode.decoders._preset import is_preset
 from discode.errors import DiscodeError, InputError
 from discode.metrics._bert import BERT_MEASURES, DEFAULT_BERT, BertScore
 from discode.metrics._clip import DEFAULT_CLIP, ClipEncoder, ClipScore
-from discode.metrics._judge_metric import JudgeMetric, SharedReadings
 from discode.metrics._llm import chat_metric
 from discode.metrics._ngram import TextMetric, TokenisedTexts
 from discode.metrics._polos import DEFAULT_POLOS_TEXT, Polos
@@ -34,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class MetricFactory:
-    """Makes metrics by name; those it makes share models, readings, tokens and embeddings.
+    """Makes metrics by name; those it makes share models, tokens and embeddings.
 
     Nothing is opened before a metric that needs it is made.
 
@@ -43,7 +41,6 @@ class MetricFactory:
         options: The model's options, likewise; CLIP and BERTScore run on its ``device``, too.
         prompt, scale, store, batch_size: See :func:`discode.load`.
         default_store: Where readings are kept if ``store`` is None and they are not a recording.
-        readings: The judge's last readings.
     """
 
     model: str | os.PathLike[str] | Backend | None = None
@@ -53,7 +50,6 @@ class MetricFactory:
     store: str | os.PathLike[str] | ReadingStore | None = None
     batch_size: int | None = None
     default_store: str | os.PathLike[str] | None = None
-    readings: SharedReadings = field(default_factory=SharedReadings, init=False, repr=False)
     _shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def make(self, spec: str) -> Metric:
@@ -70,25 +66,17 @@ class MetricFactory:
             return ScoreFile(spec.removeprefix("scorefile:"))
         if asks_judge(spec):
             method = spec.removeprefix("ref-")
-            judge = self.judge.with_method(self.share(get_decoder, method))
-            return JudgeMetric(judge, method != spec, self.readings)
+            decoder = self.share(get_decoder, method)
+            references = "never" if method == spec else "always"
+            return replace(self.judge, decoder=decoder, references=references)
         row, values = find_metric(spec)
         return row.make(self, row.name, **values)
-
-    def expect(self, names: Iterable[str]) -> None:
-        """Say which metrics will be made, so that the judge reads once what all of them need.
-
-        Nothing is opened, and what is wrong with a name is said when its metric is made.
-        """
-        for name in filter(asks_judge, names):
-            with suppress(DiscodeError):
-                decoder = self.share(get_decoder, name.removeprefix("ref-"))
-                self.readings.hidden |= "hidden" in decoder.requires
 
     def open_judge(self) -> Judge:
         """Return a judge; a served model is not asked anything yet."""
         judge = load(
             self.model,
+            method=self.share(get_decoder, "discode"),
             prompt=self.prompt,
             scale=self.scale,
             store=self.store,
@@ -99,16 +87,16 @@ class MetricFactory:
 
     @property
     def judge(self) -> Judge:
-        """The judge with the default decoder; all decoders share its model and readings."""
+        """The judge with the default decoder; all decoders share its model."""
         return self.share(self._open_and_ask)
 
     def _open_and_ask(self) -> Judge:
         judge = self.open_judge()
-        judge.signature  # noqa: B018  # it needs a served model's answer, and keeps it
+        judge.backend.identity  # noqa: B018  # a served model is asked for it, once
         return judge
 
     def share(self, opener: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Return what ``opener`` returns for these arguments, or raise its error, calling it once.
+        """Return the result of ``opener``, or raise its error, calling it once per arguments.
 
         Metrics with the same arguments share it.
         """
@@ -255,7 +243,7 @@ _ROWS = [
         _BOTH,
         _make_polos,
         (
-            _weights("reprod.ckpt", "its published weights, those of its CLIP and RoBERTa, too"),
+            _weights("reprod.ckpt", "its published weights, with those of its CLIP and RoBERTa"),
             Option("model", DEFAULT_CLIP, "CLIP that they belong to", (TEXT,)),
             Option("text_model", DEFAULT_POLOS_TEXT, "RoBERTa that they belong to", (TEXT,)),
         ),

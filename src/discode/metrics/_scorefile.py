@@ -32,7 +32,7 @@ _SHOWN = 3
 class ScoreFile(PairMetric):
     """Scores from ``PATH`` or ``PATH#column``, joined by id, or by image and caption.
 
-    A pair that the file lacks is NaN; a warning on the logger ``discode`` says how many there are,
+    A pair missing from the file is NaN; a warning on the logger ``discode`` counts them,
     names the first few, and counts the rows that belong to no pair. A file that has none of the
     pairs, or two different scores for one, is an error.
     """
@@ -110,7 +110,7 @@ class ScoreFile(PairMetric):
         if missing or extra:
             shown = ", ".join(map(_shown, missing[:_SHOWN])) + ("..." * (len(missing) > _SHOWN))
             logging.getLogger("discode").warning(
-                "%s lacks %d of %d pairs%s; %d of its rows belong to no pair",
+                "%s has no score for %d of %d pairs%s; %d of its rows match no pair",
                 self.path.name, len(missing), len(pairs), f" ({shown})" if missing else "", extra,
             )  # fmt: skip
 
@@ -148,7 +148,7 @@ def _read(path: Path, column: str) -> dict[tuple[str, ...], _Row]:
             except InputError:
                 if key is keys[0]:
                     raise
-                # The id tells them apart; an image and a caption do not.
+                # The id distinguishes them; an image and a caption do not.
                 rows[key] = (math.nan, text, f"{where}, as other lines with other ids,")
     if not rows:
         raise InputError(f"{path} has no scores")
@@ -156,12 +156,12 @@ def _read(path: Path, column: str) -> dict[tuple[str, ...], _Row]:
 
 
 def _keep(rows: dict[tuple[str, ...], _Row], key: tuple[str, ...], row: _Row) -> None:
-    """Add a row, or raise where another one says otherwise."""
+    """Add a row, or raise where another row has a different score."""
     score, _, where = row
     before = rows.setdefault(key, row)
     if before[0] != score and not (math.isnan(before[0]) and math.isnan(score)):
         raise InputError(
-            f"{where} scores {_shown(key)} {score:g}, but {before[2]} says {before[0]:g}"
+            f"{where} scores {_shown(key)} {score:g}, but {before[2]} has {before[0]:g}"
         )
 
 

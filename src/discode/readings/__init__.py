@@ -1,4 +1,4 @@
-"""Readings: what a model said about pairs, and the store that keeps it."""
+"""Readings of pairs by a model, and the store that keeps them."""
 
 from discode.readings._base import (
     COLUMNS,

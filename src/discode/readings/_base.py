@@ -257,8 +257,8 @@ class Readings:
         either. On the ``unit`` scale they are the digits after "0.". Spellings of one answer
         (" 7", "▁7", "7") are added up.
 
-        An answer that a mapping lacks makes the row NaN (``missing="nan"``), or the mass that
-        the row leaves is spread evenly over the answers it lacks, none above the smallest
+        An answer missing from a mapping makes the row NaN (``missing="nan"``), or the remaining
+        mass of the row is spread evenly over its missing answers, none above the smallest
         probability given, and the row is flagged truncated (``missing="spread"``).
 
         >>> from discode._scales import FIVE
@@ -333,7 +333,7 @@ class Readings:
 
 
 class SentenceReadings(NamedTuple):
-    """The sentences of a caption, and what a model said of each."""
+    """The sentences of a caption, and the reading of each."""
 
     texts: tuple[str, ...]
     readings: Readings
@@ -374,7 +374,7 @@ class ReadingsCollector:
 
 
 def absent_answers(absent: Sequence[str], answers: int) -> str:
-    """Return why a row that lacks some of a scale's answers has no reading."""
+    """Return why a row without some of a scale's answers has no reading."""
     names = ", ".join(map(repr, absent))
     if len(absent) == answers:
         return f"none of the answers {names} is among the tokens given"

@@ -24,7 +24,7 @@ EXPORTED = [column for column in ROW_COLUMNS if column.name != "hidden"]
 def export_readings(store: ReadingStore, path: str | os.PathLike[str]) -> int:
     """Write every reading that is whole, without hidden states, and return how many there are.
 
-    ``store.damaged`` then says how many were not.
+    ``store.damaged`` then counts those that were not.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -121,7 +121,7 @@ def _parse(row: dict[str, Any], where: str) -> tuple[RunKey, PairKey, Readings]:
         pair = PairKey(text("image"), text("caption"), references)
         return RunKey(identity, text("prompt"), scale), pair, reading
     except KeyError as error:
-        raise InputError(f"{where} is not an exported reading: it lacks {error}") from None
+        raise InputError(f"{where} is not an exported reading: {error} is missing") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{where}: {error}") from None
 

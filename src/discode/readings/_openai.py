@@ -1,4 +1,4 @@
-"""Readings from responses of OpenAI's interfaces, which most servers speak.
+"""Readings from responses of OpenAI's interfaces, which most servers implement.
 
 Tokens before the message, which are reasoning, are not looked at.
 """
@@ -161,7 +161,7 @@ def _of_logprobs(logprobs: Mapping[str, Any]) -> list[Token]:
 
 
 def _of_responses(output: list[Any]) -> list[Token] | None:
-    """Return the tokens of what was said; reasoning and calls of tools have none."""
+    """Return the tokens of the text; reasoning and tool calls have none."""
     tokens: list[Token] = []
     text = ""
     for item in output:

@@ -34,13 +34,14 @@ def reading_from_tokens(
     whole: bool = False,
     every: bool = False,
 ) -> Readings:
-    """Return the reading of one answer, or a NaN row that says what was written instead.
+    """Return the reading of one answer, or a NaN row with the text written instead.
 
     Answers that are missing from the list get the smallest probability in it, or an equal share of
     the remaining mass if that is less; the row is then flagged truncated. With ``missing="nan"``,
-    such a row is NaN. ``whole`` says that the model writes a number of several digits as one token;
-    where that is not known, "1" on a scale to 10 may be the beginning of "10". ``every`` says that
-    the list has all tokens of all answers: otherwise, where "85" is in it, others may not be.
+    such a row is NaN. ``whole`` means that the model writes a number of several digits as one
+    token; where that is not known, "1" on a scale to 10 may be the beginning of "10". ``every``
+    means that the list has all tokens of all answers: otherwise, where "85" is in it, others may
+    not be.
 
     >>> from discode._scales import FIVE
     >>> top = {"4": math.log(0.5), " 4": math.log(0.1), "5": math.log(0.2), "the": math.log(0.1)}
@@ -76,7 +77,7 @@ class StemPath:
     """The tokens of an answer along one stem: those that the model wrote, or would be given.
 
     Where the model went another way, the likeliest token that leads along the stem is taken from
-    its list; the model has to be asked how it goes on after ``begun``, with ``left`` tokens.
+    its list; the model has to be asked to continue ``begun``, with ``left`` tokens.
     ``before`` is what it wrote before its rating, of which ``junk`` is in the rating's own token.
 
     >>> from discode._scales import UNIT
@@ -200,7 +201,7 @@ def reading_from_paths(
 ) -> Readings:
     """Return the reading of an answer that was followed along its stems, as far as possible.
 
-    ``generated`` says that the model wrote it all.
+    ``generated`` means that the model wrote it all.
     """
     scale, junk = paths[0].scale, paths[0].junk
     ends = {path.stem: path.read(every=every) for path in paths if path.complete}
@@ -242,9 +243,9 @@ def _answer(text: str, scale: Scale) -> str | None:
 def _before_unclear(top: Mapping[str, float], scale: Scale) -> dict[str, float]:
     """Return the tokens that are likelier than any that may be the beginning of a longer answer.
 
-    How likely "1" is says nothing about 1 nor 10 where "10" is written as "1" and "0", only that
-    neither is likelier: so the list is read as if it ended there. Where "10" itself is likelier
-    than "1", it is not written that way.
+    Where "10" is written as "1" and "0", the probability of "1" gives neither that of 1 nor that of
+    10, only that neither is likelier: so the list is read as if it ended there. Where "10" itself
+    is likelier than "1", it is not written that way.
     """
     mass: dict[str, float] = {}
     for token, logp in top.items():
@@ -259,7 +260,7 @@ def _before_unclear(top: Mapping[str, float], scale: Scale) -> dict[str, float]:
 
 
 class _Position(NamedTuple):
-    """What a list of likely tokens tells about the answers."""
+    """The answers found in a list of likely tokens."""
 
     answers: Floats  # (K,) log P(answer | stem)
     mass: float  # log P(what the list adds to the stem)
@@ -270,7 +271,7 @@ class _Position(NamedTuple):
 def _answers_at(
     top: Mapping[str, float], scale: Scale, stem: int, written: str, junk: str, every: bool
 ) -> _Position:
-    """Return what a list tells where an answer is expected.
+    """Return the answers of a list of tokens where one is expected.
 
     ``written`` is the part of the stem before this position, ``junk`` whatever is glued to the
     front of the number in the same token. Unless the list has ``every`` token of an answer, "85"

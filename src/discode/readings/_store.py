@@ -1,4 +1,4 @@
-"""ReadingStore: what models said, kept in one SQLite file.
+"""ReadingStore: readings of models, kept in one SQLite file.
 
 A batch is one transaction, so a killed process loses at most the batch in flight, and the file
 can be read while it is written (write-ahead log). Failures are not kept: a rerun asks again. A row
@@ -32,7 +32,7 @@ from discode.readings._base import ROW_COLUMNS, Identity, ReadingColumn, Reading
 LOG = logging.getLogger("discode")
 SCHEMA_VERSION = 1  # the column `digest` may be missing, and every statement names its columns: so
 # an older discode reads and writes what this one wrote, even while both have it open
-APPLICATION_ID = 0x64697363  # "disc": tells our files from other SQLite files
+APPLICATION_ID = 0x64697363  # "disc": distinguishes our files from other SQLite files
 _VARIABLES = 500  # keys per query; for a long time SQLite allowed 999 at most
 
 _SCHEMA = """
@@ -207,8 +207,8 @@ class ReadingStore:
                 yield
         except sqlite3.OperationalError as error:  # a full disk, a lock: the file itself is whole
             raise StoreError(
-                f"cannot use the reading store {self.path}: {error}; what was kept before is not "
-                "lost: see to the disk, the rights or the other process, and run it again"
+                f"cannot use the reading store {self.path}: {error}; existing readings are "
+                "intact; check disk space, permissions and other processes, and run it again"
             ) from error
         # SQLite quotes a damaged schema in its messages.
         except (sqlite3.Error, UnicodeDecodeError) as error:

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from typer import Option
 
+from discode._cli import flags
 from discode._cli.output import note
 from discode.errors import InputError, require
-from mceval._cli.common import DatabaseArgument, read_public_url
+from mceval._cli.common import DatabaseArgument, PublicUrl, read_public_url
 
 
 def annotate(
     database: DatabaseArgument,
-    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
-    port: Annotated[int, Option(help="Port; 0: any free one.")] = 8100,
-    images: Annotated[
-        Path | None, Option(help="Where the images are now, if they were moved.")
-    ] = None,
-    public_url: Annotated[
-        str | None,
-        Option(help="The address that people use, if there is a proxy before this server."),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        Option(metavar="NAME", help="A further name that this server answers to; repeat."),
-    ] = None,
+    host: flags.Host = "127.0.0.1",
+    port: flags.Port = 8100,
+    images: flags.Images = None,
+    public_url: PublicUrl = None,
+    allow_host: flags.AllowHost = None,
     trust_proxy: Annotated[
-        bool, Option("--trust-proxy", help="Believe X-Forwarded-For: a proxy sets it.")
+        bool, Option("--trust-proxy", help="Trust X-Forwarded-For, set by your proxy.")
     ] = False,
     pause_every: Annotated[int, Option(help="Suggest a break after this many answers.")] = 40,
 ) -> None:
@@ -58,16 +50,15 @@ def annotate(
         missing = CampaignImages(db, images).missing()
         if missing:
             note(
-                f"{len(missing)} images are not where they were: {first_few(missing)}; put them "
-                "back, or say with --images FOLDER where they are now. Nobody can answer a task "
-                "whose image does not load",
+                f"{len(missing)} images are missing: {first_few(missing)}; restore them, or give "
+                "--images FOLDER. Their tasks cannot be answered",
                 "yellow",
             )
         where = origin or url_of(listening).rstrip("/")
-        note(f"people work at {where} (Ctrl-C ends it); invitations are {where}/join/TOKEN")
+        note(f"people work at {where} (Ctrl-C to stop); invitations are {where}/join/TOKEN")
         if not secure and host not in LOOPBACK:
             note(
-                "invitations and cookies travel unencrypted; put a proxy with https before this "
+                "invitations and cookies are sent unencrypted; put an https proxy in front of this "
                 "server and give --public-url",
                 "yellow",
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
@@ -17,12 +18,37 @@ if TYPE_CHECKING:
     from mceval.database import Database
 
 DatabaseArgument = Annotated[
-    str, typer.Argument(metavar="DATABASE", help="A file, or postgresql://...")
+    str, typer.Argument(metavar="DATABASE", help="Database file, or postgresql://...")
 ]
+People = Annotated[int, typer.Option(help="People per image.")]
+Consensus = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Who must agree on an image: all or majority.",
+    ),
+]
+Revise = Annotated[str, typer.Option(metavar="NAME", help="Time of revisions: always, or agreed.")]
+PerDomain = Annotated[int, typer.Option(help="Images per domain.")]
+PayPerHour = Annotated[float, typer.Option(help="Pay per hour in USD; 0 for none.")]
+_GOLD_RATE = typer.Option(help="Share of gold questions.")
+GoldRate = Annotated[float, _GOLD_RATE]
+GoldRateIfAny = Annotated[float | None, _GOLD_RATE]
+Gold = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Gold questions: image, right, wrong."),
+]
+_DOMAIN = typer.Option(
+    metavar="NAME=PATH", help="Folder or list of images; NAME:COUNT=PATH sets a quota."
+)
+Domains = Annotated[list[str], _DOMAIN]
+DomainsIfAny = Annotated[list[str] | None, _DOMAIN]
+PublicUrl = Annotated[str | None, typer.Option(metavar="URL", help="Public address of the pages.")]
+Reason = Annotated[str, typer.Option(help="Reason to record with the decision.")]
 
 
 def open_campaign(url: str) -> Database:
-    """Return the database of a campaign."""
+    """Open the database of a campaign."""
     require("sqlalchemy", "mceval")
     from mceval.database import open_database
 
@@ -30,7 +56,7 @@ def open_campaign(url: str) -> Database:
 
 
 def read_public_url(text: str) -> str:
-    """Return the origin that --public-url names, as browsers write it.
+    """Parse --public-url into an origin, as browsers write it.
 
     >>> read_public_url("https://Captions.example.org:443/")
     'https://captions.example.org'
@@ -44,7 +70,7 @@ def read_public_url(text: str) -> str:
         raise InputError(f"--public-url {text!r} is not an address; give https://NAME") from None
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise InputError(
-            f"--public-url {text!r} has a path; the pages need a name of their own, such as "
+            f"--public-url {text!r} has a path; the pages require their own host, such as "
             f"{parts.scheme}://captions.{name}"
         )
     shown = f"[{name}]" if ":" in name else name
@@ -54,17 +80,17 @@ def read_public_url(text: str) -> str:
 
 
 def make_table(*columns: str, left: int = 1) -> Table:
-    """Return an empty table: so many columns of text, the others of numbers, on the right."""
+    """Make an empty table with ``left`` text columns; numbers are aligned right."""
     return table_of(*columns, texts=range(left), gap=1)
 
 
 def interval_cell(share: Interval) -> str:
-    """Return a share in percent with its interval."""
+    """Format a share in percent with its interval."""
     if math.isnan(share.value):
         return "-"
     return f"{100 * share.value:.1f} % ({100 * share.low:.1f}–{100 * share.high:.1f})"
 
 
 def number_cell(value: float, digits: int) -> str:
-    """Return a number with so many decimals, or a dash for NaN."""
+    """Format a number, or a dash for NaN."""
     return "-" if math.isnan(value) else f"{value:.{digits}f}"

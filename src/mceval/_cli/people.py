@@ -10,11 +10,14 @@ import typer
 from rich.markup import escape
 from typer import Argument, Option
 
+from discode._cli import flags
 from discode._cli.output import echo, output_file, stdout
 from discode._files import csv_cell, csv_writer, replacing
 from discode.errors import InputError, count_of
 from mceval._cli.common import (
     DatabaseArgument,
+    PublicUrl,
+    Reason,
     make_table,
     number_cell,
     open_campaign,
@@ -33,16 +36,9 @@ app = typer.Typer(
 Who = Annotated[str, Argument(metavar="PERSON", help="Name or number, as in `people list`.")]
 Output = Annotated[
     str | None,
-    Option(
-        "--output", "-o", metavar="PATH",
-        help="CSV file for the tokens, or a folder for tokens.csv; default: print them.",
-    ),
-]  # fmt: skip
-Days = Annotated[float | None, Option(help="Days until the invitation expires; default: never.")]
-PublicUrl = Annotated[
-    str | None, Option(help="Address of the pages, to print whole invitation links.")
+    flags.output_option(help="CSV file, or a folder for tokens.csv; default: print the tokens."),
 ]
-Reason = Annotated[str, Option(help="Reason, kept with the decision.")]
+Days = Annotated[float | None, Option(help="Days until the invitation expires; default: never.")]
 
 
 @app.command()

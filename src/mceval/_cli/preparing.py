@@ -1,4 +1,4 @@
-"""Verbs before people work: plan a campaign, begin it with images, add captions."""
+"""Verbs before people work: plan a campaign, begin it, add captions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,25 @@ import typer
 from rich.markup import escape
 from typer import Option
 
-from discode._cli.model_options import BaseUrl, ModelOption, model_options
+from discode._cli import flags
+from discode._cli.flags import model_options
 from discode._cli.output import echo, note, progress, stdout
 from discode.errors import InputError, lookup, require
-from mceval._cli.common import DatabaseArgument, make_table, number_cell, open_campaign
+from mceval._cli.common import (
+    Consensus,
+    DatabaseArgument,
+    Domains,
+    Gold,
+    GoldRate,
+    GoldRateIfAny,
+    PayPerHour,
+    People,
+    PerDomain,
+    Revise,
+    make_table,
+    number_cell,
+    open_campaign,
+)
 
 if TYPE_CHECKING:
     from mceval._intake import DomainSource
@@ -23,35 +38,37 @@ if TYPE_CHECKING:
 
 def plan(
     domains: Annotated[int, Option(help="Number of domains.")] = 6,
-    images: Annotated[int, Option(help="Images per domain.")] = 1000,
-    people: Annotated[int, Option(help="People who compare each image.")] = 3,
-    consensus: Annotated[str, Option(help="Who must agree: all or majority.")] = "all",
-    revise: Annotated[str, Option(help="Time of revisions: always, or agreed.")] = "always",
-    workers: Annotated[int, Option(help="Number of people who take part.")] = 81,
-    accuracy: Annotated[float, Option(help="Share of right choices.")] = 0.942,
-    spread: Annotated[float, Option(help="Deviation of the accuracy between people.")] = 0.03,
+    per_domain: PerDomain = 1000,
+    people: People = 3,
+    consensus: Consensus = "all",
+    revise: Revise = "always",
+    annotators: Annotated[int, Option(help="Number of people who take part.")] = 81,
+    accuracy: Annotated[float, Option(help="Share of correct choices.")] = 0.942,
+    spread: Annotated[float, Option(help="Standard deviation of accuracy between people.")] = 0.03,
     hard: Annotated[float, Option(help="Share of images on which they guess.")] = 0.0,
     compare_seconds: Annotated[
-        float | None, Option(help="Seconds of a comparison; else 30.")
+        float | None, Option(help="Seconds per comparison; default: 30.")
     ] = None,
-    revise_seconds: Annotated[float | None, Option(help="Seconds of a revision; else 50.")] = None,
-    look_seconds: Annotated[float, Option(help="Seconds of a second look; 0: none.")] = 0.0,
+    revise_seconds: Annotated[
+        float | None, Option(help="Seconds per revision; default: 50.")
+    ] = None,
+    look_seconds: Annotated[float, Option(help="Seconds per second look; 0 for none.")] = 0.0,
     from_campaign: Annotated[
         str | None, Option("--from", metavar="DATABASE", help="Campaign with measured times.")
     ] = None,
-    pay_per_hour: Annotated[float, Option(help="Pay of people.")] = 23.0,
-    fee: Annotated[float, Option(help="Share of the platform on top.")] = 0.0,
-    gold_rate: Annotated[float, Option(help="Share of gold questions.")] = 0.0,
+    pay_per_hour: PayPerHour = 23.0,
+    fee: Annotated[float, Option(help="Fee of the platform, as a share of the pay.")] = 0.0,
+    gold_rate: GoldRate = 0.0,
     rounds: Annotated[int, Option(help="Number of simulated campaigns.")] = 100,
-    seed: Annotated[int, Option(help="Seed of the simulation.")] = 0,
+    seed: flags.Seed = 0,
 ) -> None:
-    """Estimate what a campaign needs; the defaults are the paper's (about 6,500 USD)."""
+    """Estimate the work and cost of a campaign; the defaults are those of the paper."""
     from mceval.plan import Target, make_plan
     from mceval.rules import Rules
 
     times = _times(from_campaign, compare_seconds=compare_seconds, revise_seconds=revise_seconds)
     target = Target(
-        domains, images, workers, accuracy, spread, hard, look_seconds=look_seconds,
+        domains, per_domain, annotators, accuracy, spread, hard, look_seconds=look_seconds,
         pay_per_hour=pay_per_hour, fee=fee, gold_rate=gold_rate, **times,
     )  # fmt: skip
     rules = Rules(people=people, consensus=consensus, revise=revise)
@@ -66,13 +83,13 @@ def plan(
         rate = field.endswith("rate")
         table.add_row(word, *(f"{100 * v:,.2f}" if rate else f"{v:,.0f}" for v in values))
     stdout.print(table)
-    hours = estimate.expected.hours / workers
-    echo(f"{domains * images:,} images of {domains} domains; {estimate.pool:,} in each pool fill "
-         f"its quota in 95 of 100 campaigns; {hours:.1f} h per person")  # fmt: skip
+    hours = estimate.expected.hours / annotators
+    echo(f"{domains * per_domain:,} images of {domains} domains; {estimate.pool:,} in each pool "
+         f"fill its quota in 95 of 100 campaigns; {hours:.1f} h per person")  # fmt: skip
 
 
 def _times(from_campaign: str | None, **options: float | None) -> dict[str, float]:
-    """Return the times of a task that are given, or measured in a campaign; others are defaults."""
+    """Collect the given or measured times of a task."""
     times = {name: seconds for name, seconds in options.items() if seconds is not None}
     if from_campaign is None:
         return times
@@ -87,9 +104,7 @@ def _times(from_campaign: str | None, **options: float | None) -> dict[str, floa
     ):
         if name not in times and not count:
             option = name.replace("_", "-")
-            raise InputError(
-                f"{from_campaign} has no such tasks to take the time from; give --{option}"
-            )
+            raise InputError(f"{from_campaign} has no such tasks to measure; give --{option}")
     echo(
         f"times of {from_campaign}: {measured.compared:,} comparisons of "
         f"{number_cell(measured.compare_seconds, 1)} s, {measured.revised:,} revisions of "
@@ -102,50 +117,42 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "checked": {},
     "paper": {"near": -1, "gold_rate": 0.0, "quick_seconds": 0.0, "skips": 0},
 }
-"""Rules and checks by the name that --protocol takes, where they are not the defaults."""
+"""Rules and checks of each --protocol that differ from the defaults."""
 
 
 def init(
     database: DatabaseArgument,
-    domain: Annotated[
-        list[str], Option(metavar="NAME=PATH", help="Folder or list of images; NAME:COUNT=PATH.")
-    ],
-    per_domain: Annotated[int, Option(help="Images that a domain should have.")] = 1000,
-    seed: Annotated[int, Option(help="Seed of every draw.")] = 0,
-    people: Annotated[int, Option(help="People who compare each image.")] = 3,
-    consensus: Annotated[
-        str,
-        Option(
-            help="Keep an image if all people chose the same caption (all), or let more than half "
-            "decide (majority); images without consensus are discarded and replaced."
-        ),
-    ] = "all",
+    domain: Domains,
+    per_domain: PerDomain = 1000,
+    seed: flags.Seed = 0,
+    people: People = 3,
+    consensus: Consensus = "all",
     writers: Annotated[int, Option(help="Captions per image.")] = 4,
-    revise: Annotated[str, Option(help="Time of revisions: always, or agreed.")] = "always",
+    revise: Revise = "always",
     second_look: Annotated[
-        bool, Option("--second-look", help="A revision counts once another person accepts it.")
+        bool, Option("--second-look", help="Count a revision once another person accepts it.")
     ] = False,
     protocol: Annotated[
-        str, Option(help="checked, or paper: without checks that the paper does not name.")
+        str, Option(metavar="NAME", help="checked, or paper (without checks beyond the paper).")
     ] = "checked",
     near: Annotated[
-        int | None, Option(help="Bits of 256 in which copies differ (6); -1: off.")
+        int | None, Option(help="Bits of 256 in which copies differ; -1 for off.")
     ] = None,
-    gold: Annotated[
-        Path | None, Option(help="Table of gold questions: image, right, wrong.")
-    ] = None,
-    gold_rate: Annotated[float | None, Option(help="Share of gold questions (0.1).")] = None,
+    gold: Gold = None,
+    gold_rate: GoldRateIfAny = None,
     quick_seconds: Annotated[
-        float | None, Option(help="Seconds below which answers are careless (2).")
+        float | None, Option(help="Seconds below which answers are careless.")
     ] = None,
-    lease_minutes: Annotated[float, Option(help="Minutes that a task is held.")] = 15.0,
-    pay_per_hour: Annotated[float, Option(help="Pay in USD, shown to people; 0: none.")] = 0.0,
+    lease_minutes: Annotated[
+        float, Option(help="Minutes that a task is reserved for a person.")
+    ] = 15.0,
+    pay_per_hour: PayPerHour = 0.0,
     name: Annotated[str, Option(help="Name of the campaign.")] = "mceval",
     instructions: Annotated[
-        Path | None, Option(help="Text that people read before they begin.")
+        Path | None, Option(metavar="FILE", help="Text that people read before they begin.")
     ] = None,
 ) -> None:
-    """Begin a campaign: images are hashed; duplicates and broken ones are left out."""
+    """Begin a campaign; duplicate and broken images are skipped."""
     require("sqlalchemy", "mceval")
     from mceval._checks import Checks
     from mceval._intake import begin_campaign, list_images, read_text
@@ -156,7 +163,9 @@ def init(
         option: value for option, value in options.items() if value is not None
     }
     if gold is not None and settings.get("gold_rate") == 0 and gold_rate is None:
-        raise InputError(f"--protocol {protocol} has no gold questions; give --gold-rate as well")
+        raise InputError(
+            f"--protocol {protocol} has no gold questions; --gold requires --gold-rate"
+        )
     checks = Checks(**{n: settings.pop(n) for n in ("gold_rate", "quick_seconds") if n in settings})
     rules = Rules(seed, people, consensus, writers, revise, second_look=second_look, **settings)
     sources = [read_domain(text, per_domain) for text in domain]
@@ -173,7 +182,7 @@ def init(
 def _fill(
     db: Database, sources: Sequence[DomainSource], total: int, gold: Path | None, now: float
 ) -> None:
-    """Add a new campaign's images and gold questions, and say what it has and lacks."""
+    """Add images and gold questions to a new campaign, and report doubts."""
     from mceval._intake import add_images
     from mceval._stalls import find_doubts
 
@@ -199,7 +208,7 @@ def _fill(
 
 
 def add_gold_questions(db: Database, table: Path, now: float) -> None:
-    """Add gold questions and say how many, and what an organiser should know of them."""
+    """Add gold questions and report their number and warnings."""
     from mceval._intake import add_gold
 
     added = add_gold(db, table, now)
@@ -209,7 +218,7 @@ def add_gold_questions(db: Database, table: Path, now: float) -> None:
 
 
 def read_domain(text: str, quota: int) -> DomainSource:
-    """Return the domain of an option NAME=FOLDER, NAME=LIST or NAME:COUNT=...."""
+    """Parse a domain: NAME=FOLDER, NAME=LIST or NAME:COUNT=...."""
     from mceval._intake import DomainSource
 
     name, equals, path = text.partition("=")
@@ -225,32 +234,31 @@ def read_domain(text: str, quota: int) -> DomainSource:
 
 def candidates(
     database: DatabaseArgument,
-    writer: Annotated[str, Option(help="Who wrote the captions; not shown to people.")],
+    writer: Annotated[str, Option(help="Writer of the captions; not shown to people.")],
     file: Annotated[Path | None, Option(help="Table of image and caption.")] = None,
-    annotations: Annotated[
-        Path | None, Option(help="With --file: COCO's annotations, the file names of image ids.")
+    annotations: flags.Annotations = None,
+    model: flags.Model = None,
+    model_option: flags.ModelOption = None,
+    base_url: flags.BaseUrl = None,
+    request: Annotated[
+        str | None, Option(metavar="TEXT", help="Text that asks the model for a caption.")
     ] = None,
-    model: Annotated[
-        str | None, Option(help="Model that writes them: openai:NAME or endpoint:NAME.")
-    ] = None,
-    model_option: ModelOption = None,
-    base_url: BaseUrl = None,
-    prompt: Annotated[str | None, Option(help="Prompt of the model.")] = None,
-    spare: Annotated[
-        float, Option(help="Images beyond the quota to caption, as a share of it.")
-    ] = 0.5,
+    spare: Annotated[float, Option(help="Extra images to caption, as a share of the quota.")] = 0.5,
     replace: Annotated[
-        bool, Option("--replace", help="With --file: overwrite captions that no one has seen yet.")
+        bool, Option("--replace", help="Overwrite captions of --file that no one has seen yet.")
     ] = False,
 ) -> None:
-    """Add a writer's captions, from a file or from a model; run again, it continues."""
+    """Add the captions of a writer from a file, or a model (openai:NAME, endpoint:NAME).
+
+    The same command resumes an interrupted run.
+    """
     options = model_options(model_option, base_url=base_url)
     if (file is None) == (model is None):
         raise InputError("give either --file or --model")
     if annotations is not None and file is None:
         raise InputError("--annotations requires --file")
     if (replace and file is None) or (options and model is None):
-        raise InputError("--replace goes with --file, options of a model go with --model")
+        raise InputError("--replace requires --file; model options require --model")
     with open_campaign(database) as db:
         from mceval import _candidates as captions
 
@@ -263,7 +271,7 @@ def candidates(
             with progress() as bar:
                 task = bar.add_task("", total=None)
                 added = captions.write_captions(
-                    db, writer, chat, now=time.time, spare=spare, prompt=prompt or captions.PROMPT,
+                    db, writer, chat, now=time.time, spare=spare, prompt=request or captions.PROMPT,
                     progress=lambda done, total: bar.update(task, completed=done, total=total),
                 )  # fmt: skip
     echo(f"{added.new} captions of {writer}" + "".join(

@@ -1,4 +1,4 @@
-"""Verbs for what a campaign has brought: a backup, the user study, the exported dataset."""
+"""Verbs for the results of a campaign: backup, user study, export."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ from typing import Annotated
 from rich.markup import escape
 from typer import Argument, Option
 
+from discode._cli import flags
 from discode._cli.output import echo, note, stdout
 from discode.errors import InputError
-from mceval._cli.common import DatabaseArgument, interval_cell, make_table, open_campaign
+from mceval._cli.common import (
+    DatabaseArgument,
+    People,
+    interval_cell,
+    make_table,
+    open_campaign,
+)
 
 
 def backup(
     database: DatabaseArgument,
     file: Annotated[Path, Argument(help="A new file.")],
 ) -> None:
-    """Copy the campaign into a file, also while people work; nothing that was confirmed is lost."""
+    """Copy the campaign into a file, even while people work."""
     with open_campaign(database) as db:
         from mceval._backup import backup_campaign
 
@@ -28,23 +35,23 @@ def backup(
 
 def study(
     database: DatabaseArgument,
-    images: Annotated[
-        int | None, Option(help="Begin with this many finished images, drawn at random.")
+    draw: Annotated[
+        int | None, Option(metavar="N", help="Begin with N finished images, drawn at random.")
     ] = None,
-    people: Annotated[int, Option(help="New people per image.")] = 1,
+    people: People = 1,
 ) -> None:
-    """Let new people judge a subset; without --images, show how often they agree."""
+    """Let new people judge a subset of images; without --draw, show how often they agree."""
     with open_campaign(database) as db:
         from mceval._user_study import begin_user_study, user_study_result
 
-        if images is not None:
-            slots = begin_user_study(db, images, time.time(), people=people)
+        if draw is not None:
+            slots = begin_user_study(db, draw, time.time(), people=people)
             echo(f"{slots} tasks; next: discode mceval people invite --role study")
             return
         with db.read() as session:
             result = user_study_result(session)
     if not result.judged:
-        raise InputError("the user study has no judgments yet; --images N begins it")
+        raise InputError("the user study has no judgments yet; begin it with --draw N")
     table = make_table("domain", "people's accuracy")
     for name, accuracy in result.domains.items():
         table.add_row(escape(name), interval_cell(accuracy))
@@ -56,22 +63,24 @@ def study(
 def export(
     database: DatabaseArgument,
     folder: Annotated[Path, Argument(help="A new folder.")],
-    images: Annotated[str, Option(help="copy them, or publish their hashes.")] = "copy",
-    image_folder: Annotated[
-        Path | None, Option(help="Where the images are now, if they were moved.")
-    ] = None,
-    parquet: Annotated[bool, Option("--parquet", help="Parquet as well.")] = False,
-    writers: Annotated[bool, Option("--writers", help="Publish who wrote what.")] = False,
-    title: Annotated[str, Option(help="Title of the card.")] = "",
+    publish: Annotated[
+        str, Option(metavar="NAME", help="Publish a copy of the images, or only their hashes.")
+    ] = "copy",
+    images: flags.Images = None,
+    parquet: Annotated[bool, Option("--parquet", help="Also write Parquet.")] = False,
+    publish_writers: Annotated[
+        bool, Option("--publish-writers", help="Publish who wrote each caption.")
+    ] = False,
+    title: flags.Title = "",
     licence: Annotated[str, Option(help="Licence of captions and judgments.")] = "",
     contact: Annotated[str, Option(help="Contact of the publisher.")] = "",
 ) -> None:
-    """Write the dataset: rows, images, card, checksums; the same campaign, the same bytes."""
+    """Write the dataset: rows, images, card and checksums, reproducible to the byte."""
     with open_campaign(database) as db:
         from mceval._report import domain_rows, quota_notes
         from mceval.export import ExportOptions, export_dataset
 
-        options = ExportOptions(images, parquet, writers, title, licence, contact, image_folder)
+        options = ExportOptions(publish, parquet, publish_writers, title, licence, contact, images)
         counts = export_dataset(db, folder, options)
         with db.read() as session:
             notes = quota_notes(domain_rows(session))

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 from rich.markup import escape
 from typer import Argument, Option
 
+from discode._cli import flags
 from discode._cli.output import echo, note, output_file, stdout
 from discode.errors import InputError
 from mceval._cli.common import (
     DatabaseArgument,
+    DomainsIfAny,
+    Gold,
+    Reason,
     interval_cell,
     make_table,
     number_cell,
@@ -34,29 +38,25 @@ def tasks(
     image_url: Annotated[
         str, Option(help="Where you host the images: https://.../{digest}{suffix}")
     ],
-    form: Annotated[str, Option(help="mturk or csv.")] = "mturk",
-    gold: Annotated[
-        bool, Option("--gold/--no-gold", help="With the gold questions among them.")
-    ] = True,
+    form: Annotated[str, Option(metavar="NAME", help="mturk or csv.")] = "mturk",
+    no_gold: Annotated[bool, Option("--no-gold", help="Leave out the gold questions.")] = False,
     study: Annotated[
-        bool, Option("--study", help="The user study's tasks instead of the campaign's.")
+        bool, Option("--study", help="Tasks of the user study instead of the campaign.")
     ] = False,
     copy_images: Annotated[
         Path | None,
-        Option(help="Write the images to host here: one frame, without metadata."),
+        Option(metavar="FOLDER", help="Folder for images to host: one frame, no metadata."),
     ] = None,
-    images: Annotated[
-        Path | None, Option(help="Where the images are now, if they were moved.")
-    ] = None,
+    images: flags.Images = None,
 ) -> None:
-    """Write what is open as tasks for a crowd platform."""
+    """Write the open tasks for a crowd platform."""
     with open_campaign(database) as db:
         from mceval._crowd import crowd_tasks, log_exported, write_tasks
         from mceval.database import settings_of
 
         with db.read() as session:
             written = crowd_tasks(
-                session, image_url, gold=gold, study=study, copies=copy_images, images=images
+                session, image_url, gold=not no_gold, study=study, copies=copy_images, images=images
             )
             settings = settings_of(session)
         write_tasks(
@@ -73,15 +73,10 @@ def import_answers(
     results: Annotated[Path, Argument(help="The platform's results (CSV, JSON).")],
     typed: Annotated[
         str | None,
-        Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="File or folder for the decisions; default: RESULTS.decided.csv",
-        ),
+        flags.output_option(help="File or folder for the decisions; default: RESULTS.decided.csv."),
     ] = None,
 ) -> None:
-    """Read a crowd platform's results; every assignment gets a decision and a reason."""
+    """Read the results of a crowd platform; decide on every assignment, with a reason."""
     name = f"{results.stem}.decided.csv"
     output = output_file(typed or str(results.with_name(name)), name)
     if output.resolve() == results.resolve():
@@ -101,25 +96,17 @@ def import_answers(
 
 def images(
     database: DatabaseArgument,
-    domain: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME=PATH",
-            help="Add images of a folder or a list; NAME:COUNT=... sets the quota.",
-        ),
+    domain: DomainsIfAny = None,
+    gold: Gold = None,
+    take_down: Annotated[
+        int | None, Option(metavar="ID", help="Discard this image for good.")
     ] = None,
-    gold: Annotated[
-        Path | None, Option(help="Add gold questions: a table of image, right, wrong.")
-    ] = None,
-    take_down: Annotated[int | None, Option(help="Discard this image for good.")] = None,
     restore: Annotated[
-        int | None, Option(help="Bring back this image: its flags no longer count.")
+        int | None, Option(metavar="ID", help="Restore this image and ignore its flags.")
     ] = None,
-    reason: Annotated[
-        str, Option(help="For --take-down and --restore.")
-    ] = "an organiser looked at it",
+    reason: Reason = "an organiser looked at it",
 ) -> None:
-    """List flagged and discarded images; add images or gold; take one down or bring one back."""
+    """List flagged and discarded images; add images or gold; take down or restore one."""
     with open_campaign(database) as db:
         from mceval import _organising as organising
         from mceval._report import flag_rows, pass_warnings
@@ -141,7 +128,7 @@ def images(
             flags, warnings = flag_rows(session), pass_warnings(session)
             discarded = organising.discarded_images(session)
     shown = {image.id: (image.domain, image.source, image.reason) for image in discarded}
-    table = make_table("image", "domain", "source", "why it is discarded, or flagged", left=4)
+    table = make_table("image", "domain", "source", "why it is discarded or flagged", left=4)
     for number, row in shown.items():
         table.add_row(str(number), *map(escape, row))
     for flag in flags:
@@ -168,8 +155,8 @@ def _add_images(db: Database, domains: Sequence[str], now: float) -> None:
         name = text.partition("=")[0]
         if name not in quotas and ":" not in name:
             raise InputError(
-                f"--domain {text!r}: the campaign has {', '.join(quotas)}; "
-                "for a new domain, say how many images it should have: NAME:COUNT=FOLDER"
+                f"--domain {text!r}: the campaign has {', '.join(quotas)}; for a new domain, give "
+                "its number of images: NAME:COUNT=FOLDER"
             )
         sources.append(read_domain(text, quotas.get(name, 1)))
     for name, counts in add_images(db, sources, now=now).items():
@@ -183,7 +170,7 @@ def _add_images(db: Database, domains: Sequence[str], now: float) -> None:
 
 
 def status(database: DatabaseArgument) -> None:
-    """Show how far each domain is, how people agree, and what stands still."""
+    """Show the progress of each domain, the agreement of people, and stalled work."""
     with open_campaign(database) as db:
         from mceval._report import domain_rows, pass_warnings
         from mceval._stalls import find_doubts, find_stalls

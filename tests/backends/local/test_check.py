@@ -131,7 +131,7 @@ def test_the_command(llava: Path, tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     for words in ("llava_next", "packed", "0 ., 1 .", "in bfloat16"):
         assert words in shown.stdout
-    refused(run("models", "--revision", "v2"), "--check")
+    refused(run("models", "-M", "revision=v2"), "--check")
     lost = run("models", "--check", "org/name", HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
     refused(lost, "HF_HUB_OFFLINE", "org/name")
 
