@@ -38,6 +38,7 @@ from discode.images import ImageInput, image_digest
 from discode.options import NON_NEGATIVE
 from discode.readings import Origin, Readings, ReadingsCollector, SentenceReadings
 from discode.readings._openai import readings_from_json
+from discode.readings._sampled import draws_of, merge_draws
 from discode.readings._store import PairKey, ReadingStore, RunKey
 
 if TYPE_CHECKING:
@@ -100,8 +101,13 @@ class Judge:
         """How this judge's numbers are made; scores say whether their pairs had references."""
         return sign(
             self.backend.identity, self.scale, self.decoder, self.prompt, references="as given",
-            by=self.by,
+            by=self.by, samples=self.samples,
         )  # fmt: skip
+
+    @cached_property
+    def samples(self) -> int:
+        """How many answers are drawn per pair, at least; 0 if log-probabilities are read."""
+        return int(getattr(self.backend, "samples", 0))
 
     def __repr__(self) -> str:
         parts = (self.decoder.name, self.prompt.name, self.scale.name)
@@ -317,7 +323,7 @@ class Judge:
                 blocks.append(([[numbers[row] for row in rows] for rows in owners], block))
                 if progress and owners:
                     progress(sum(map(len, owners)))
-        origin = Origin(self.backend.identity, self.prompt, references, self.by)
+        origin = Origin(self.backend.identity, self.prompt, references, self.by, self.samples)
         collector = ReadingsCollector(self.scale, len(pairs), origin)
         for owners, block in blocks:
             collector.add(block, owners)
@@ -360,21 +366,50 @@ class Judge:
             reason = self.prompt.why_no_template(having)
             yield owners, Readings.failed(self.scale, [reason] * len(keys))
             return
-        missing: Sequence[int] = range(len(keys))
-        if self.store is not None:
+        kept: dict[int, Readings] = {}  # too few draws, by place
+        missing: dict[int, list[int]] = {}  # places, by the number of missing draws
+        if self.store is None:
+            missing[self.samples] = [*range(len(keys))]
+        else:
             run = RunKey(self.backend.identity, template, self.scale)
-            stored, places = self.store.get(run, keys, hidden=hidden)
-            yield [owners[place] for place in places], stored
-            missing = sorted({*missing} - {*places})
-            if not missing:
-                return
-        for numbers, block in self._ask([pairs[owners[place][0]] for place in missing], hidden):
-            places = [missing[number] for number in numbers]
-            if self.store is not None:
-                self.store.put(run, [keys[place] for place in places], block)
-            yield [owners[place] for place in places], block
+            stored, found = self.store.get(run, keys, hidden=hidden)
+            whole: Sequence[int] = range(len(stored))
+            if self.samples:
+                lacking = np.maximum(self.samples - draws_of(stored), 0)
+                whole = np.flatnonzero(lacking == 0).tolist()
+                for row in np.flatnonzero(lacking).tolist():
+                    kept[found[row]] = stored.take([row])
+                    missing.setdefault(int(lacking[row]), []).append(found[row])
+            yield (
+                [owners[found[row]] for row in whole],
+                stored.take(whole) if kept else stored,
+            )
+            if absent := sorted({*range(len(keys))} - {*found}):
+                missing.setdefault(self.samples, []).extend(absent)
+        for draws, asked in missing.items():
+            backend = self.backend if draws == self.samples else self.backend.sampling(draws)  # type: ignore[attr-defined]  # one that samples
+            batch = [pairs[owners[place][0]] for place in asked]
+            for numbers, block in self._ask(backend, batch, hidden):
+                places = [asked[number] for number in numbers]
+                if kept:
+                    block = self._add_draws(block, [kept.get(place) for place in places])
+                if self.store is not None:
+                    self.store.put(run, [keys[place] for place in places], block)
+                yield [owners[place] for place in places], block
 
-    def _ask(self, pairs: Sequence[Pair], hidden: bool) -> Blocks:
+    def _add_draws(self, block: Readings, kept: Sequence[Readings | None]) -> Readings:
+        """Add the draws of a block to those that were kept; a row that failed stays failed."""
+        drawn = draws_of(block) > 0
+        rows = [block.take([row]) for row in range(len(block))]
+        return Readings.concat(
+            self.scale,
+            [
+                merge_draws(old, new) if old is not None and whole else new
+                for old, new, whole in zip(kept, rows, drawn, strict=True)
+            ],
+        )
+
+    def _ask(self, backend: Backend, pairs: Sequence[Pair], hidden: bool) -> Blocks:
         """Yield readings with the numbers of their pairs; pairs the model fails on are failed rows.
 
         Answers from before the failure are kept.
@@ -382,7 +417,7 @@ class Judge:
         left = set(range(len(pairs)))
         wrong = f"did not return one reading for each of {len(pairs)} pairs"
         try:
-            for numbers, block in self.backend.read(pairs, self.prompt, self.scale, hidden=hidden):
+            for numbers, block in backend.read(pairs, self.prompt, self.scale, hidden=hidden):
                 scale = getattr(block, "scale", None)
                 if scale is not self.scale and scale != self.scale:
                     given = getattr(scale, "name", None)
@@ -396,11 +431,11 @@ class Judge:
                 if not left:
                     return
         except (SystemExit, StopIteration) as error:
-            raise exited(self.backend, error) from error
+            raise exited(backend, error) from error
         except BackendError as error:
             yield sorted(left), Readings.failed(self.scale, [str(error)] * len(left))
             return
-        raise BackendError(f"{self.backend.identity.model} {wrong}")
+        raise BackendError(f"{backend.identity.model} {wrong}")
 
     def score_frame(self, frame: Any, **columns: Unpack[RowOptions]) -> Any:
         """Return a copy of a ``pandas.DataFrame`` with scores added.
@@ -501,13 +536,16 @@ def load(
     backend = open_backend("embedded" if model is None else model, options)
     if prompt is not None and not isinstance(prompt, Prompt):
         prompt = get_prompt(str(prompt))
-    asked = None if scale is None else get_scale(scale)
-    prompt = choose_prompt(prompt, asked, backend.prompt)
+    chosen = None if scale is None else get_scale(scale)
+    if prompt is not None or chosen is not None:
+        prompt = choose_prompt(prompt, chosen, backend.prompt)
+        if prompt.scale is not None:
+            chosen = get_scale(prompt.scale)
     judge = Judge(
         backend,
         method if isinstance(method, Decoder) else get_decoder(method),
-        prompt,
-        asked or (backend.scale if prompt.scale is None else get_scale(prompt.scale)),
+        prompt or backend.prompt,
+        chosen or backend.scale,
         None,
         backend.batch_size if batch_size is None else batch_size,
         by,
@@ -559,7 +597,7 @@ def decode(
     if (origin := readings.origin) is not None:
         signature = sign(
             origin.identity, readings.scale, decoder, origin.prompt, references=origin.references,
-            by=origin.by,
+            by=origin.by, samples=origin.samples,
         )  # fmt: skip
     else:
         signature = sign(GIVEN, readings.scale, decoder, missing=missing)

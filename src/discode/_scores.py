@@ -18,9 +18,11 @@ from discode._sentences import sentence_weights
 from discode._signature import Signature
 from discode.decoders import Decoder
 from discode.decoders._base import decode_checked, greedy_stem
-from discode.decoders._bounds import truncation_bound
+from discode.decoders._bounds import truncation_bound, undrawn_bound
+from discode.decoders._sampling import standard_error
 from discode.errors import InputError, count_of, require
 from discode.readings import Readings, SentenceReadings
+from discode.readings._sampled import SAMPLED
 from discode.stats import ClusteredMean, Interval
 
 Floats = NDArray[np.float64]
@@ -63,8 +65,9 @@ class Scores:
         answers: K names.
         flags: Name to (N,) booleans: "failed", "truncated", "generated", "bimodal", ...
         errors: Row number to the reason of its NaN.
-        bound: (N,) how wrong a score may be because a server left answers out; NaN for rows that
-            are not truncated, None where none is.
+        bound: (N,) how wrong a score may be because a server left answers out, or because answers
+            were never drawn; NaN for rows that are neither truncated nor sampled, None if all are.
+        stderr: (N,) the standard errors of scores of sampled answers, likewise.
         other: (N,) for "bimodal" rows the score that a change of the log-probabilities by 0.05
             could make of theirs; NaN for the others.
         images: What each image is called, "" where it has no name; None where that is not known.
@@ -99,6 +102,7 @@ class Scores:
     numbers: tuple[int, ...] | None = None
     names: tuple[str | None, ...] | None = None
     signatures: tuple[str, ...] | None = None
+    stderr: Floats | None = None
 
     @classmethod
     def build(
@@ -113,7 +117,12 @@ class Scores:
         decoded, infinite = decode_checked(decoder, readings)
         if pairs is not None and len(pairs) != len(decoded.score):
             raise InputError(f"{len(decoded.score)} readings are not those of {len(pairs)} pairs")
-        bound = truncation_bound(decoder, readings) if np.any(readings.truncated) else None
+        sampled = np.char.startswith(np.asarray(readings.how), SAMPLED)
+        truncated, bound = np.asarray(readings.truncated), None
+        for rows, compute in ((truncated, truncation_bound), (sampled, undrawn_bound)):
+            error = compute(decoder, readings) if rows.any() else None
+            if error is not None:
+                bound = np.where(rows, error, math.nan if bound is None else bound)
         failed = np.isnan(decoded.score)
         errors = {**infinite, **readings.errors}
         for row in set(np.flatnonzero(failed).tolist()).difference(readings.sentences):
@@ -129,9 +138,10 @@ class Scores:
             decoded.answers,
             {
                 "failed": failed,
-                "truncated": np.asarray(readings.truncated),
+                "truncated": truncated,
                 "generated": np.asarray(readings.how) == "generated",
                 "cut": np.asarray(readings.how) == "cut",
+                "sampled": sampled,
                 "degenerate": decoded.degenerate,
                 "bimodal": np.zeros(len(failed), bool)
                 if decoded.other is None
@@ -139,7 +149,7 @@ class Scores:
                 **(flags or {}),
             },
             errors,
-            None if bound is None else np.where(np.asarray(readings.truncated), bound, math.nan),
+            bound,
             None
             if pairs is None
             else tuple(
@@ -151,6 +161,7 @@ class Scores:
             other=decoded.other,
             plain=decoded.plain,
             stem=greedy_stem(readings),
+            stderr=standard_error(decoder, readings) if sampled.any() else None,
         )
         if not readings.sentences:
             return scores
@@ -170,13 +181,15 @@ class Scores:
         # a small change would move.
         emptied: dict[str, Any] = {
             name: None if getattr(self, name) is None else np.array(getattr(self, name))
-            for name in ("distribution", "plain", "other")
+            for name in ("distribution", "plain", "other", "stderr")
         }
         for column in emptied.values():
             if column is not None:
                 column[[*parts]] = np.nan
         if means["bound"] is None and scores.bound is not None:
             means["bound"] = np.full(len(self), np.nan)
+        if scores.stderr is not None and emptied["stderr"] is None:
+            emptied["stderr"] = np.full(len(self), np.nan)
         flags = {name: np.array(marks) for name, marks in self.flags.items()}
         errors = dict(self.errors)
         sentences: list[SentenceScores | None] = [None] * len(self)
@@ -192,6 +205,9 @@ class Scores:
                     if name == "bound" and not np.isnan(values).all():
                         values = np.nan_to_num(values)  # of sentences that are not truncated
                     column[row] = np.average(values, weights=weights)
+            if scores.stderr is not None:  # of a weighted mean of independent scores
+                shares = np.asarray(weights) / np.sum(weights)
+                emptied["stderr"][row] = np.linalg.norm(shares * scores.stderr[rows])
             for name, marks in scores.flags.items():
                 flags[name][row] = marks[rows].any()
             sentences[row] = SentenceScores(texts, tuple(scores.value[rows].tolist()))
@@ -391,7 +407,8 @@ class Scores:
 
 EMPTY: dict[str, Any] = {
     **dict.fromkeys(
-        ("value", "raw", "smoothing", "distribution", "plain", "bound", "other"), math.nan
+        ("value", "raw", "smoothing", "distribution", "plain", "bound", "other", "stderr"),
+        math.nan,
     ),
     "stem": 0,
     **dict.fromkeys(("images", "captions", "ids", "signatures"), ""),
@@ -489,8 +506,12 @@ COLUMNS: dict[str, ScoreColumn] = {
         _number("smoothing"), "number",
     ),
     "bound": ScoreColumn(
-        "for a truncated row, the largest possible error of the score",
+        "the largest possible error of the score: for a truncated row, because of missing answers; "
+        "for a sampled row, because of answers that were never drawn (95 %)",
         _number("bound"), "number",
+    ),
+    "stderr": ScoreColumn(
+        "for a sampled row, the standard error of the score", _number("stderr"), "number"
     ),
     "other_score": ScoreColumn(
         "for a bimodal row, the score that a change of the log-probabilities by 0.05 could give it",
@@ -514,7 +535,8 @@ COLUMNS: dict[str, ScoreColumn] = {
         "the score of that sentence", _of_sentences(lambda each: each.lowest[1]), "number"
     ),
     "flags": ScoreColumn(
-        "a list: failed, truncated, generated, cut, degenerate, bimodal, defused", _flags, "texts"
+        "a list: failed, truncated, generated, cut, sampled, degenerate, bimodal, defused",
+        _flags, "texts",
     ),
     "error": ScoreColumn(
         "the reason for a missing score",

@@ -182,11 +182,14 @@ def sign(
     scale: Scale,
     decoder: Decoder,
     prompt: Prompt | None = None,
+    *,
+    samples: int = 0,
     **more: str,
 ) -> Signature:
     """Return a judge's signature; every option is written out, defaults too.
 
-    ``more`` adds what else shaped the number, e.g. ``missing="spread"``.
+    ``samples`` is how many answers were drawn per pair, at least, if log-probabilities were not
+    read; ``more`` adds what else shaped the number, e.g. ``missing="spread"``.
 
     >>> from discode.decoders import get_decoder
     >>> from discode._scales import TEN
@@ -200,5 +203,6 @@ def sign(
         prompt="none" if prompt is None else f"{prompt.name}-{prompt.digest}",
         scale=scale.unique_name,
         **more,
+        **({"samples": samples} if samples else {}),
         decoder=SignedDecoder.of(decoder),
     )

@@ -55,7 +55,8 @@ def test_every_decoder_works_on_counts(name: str) -> None:
     if decoder.requires:
         pytest.skip("needs hidden states")
     rng = np.random.default_rng(0)
-    for scale in (UNIT,) if name.startswith("fleur") else (UNIT, FIVE):
+    own = {"fleur": (UNIT,), "p-yes": (get_scale("yes-no"),)}
+    for scale in own.get(name, (UNIT, FIVE)):
         counts = rng.integers(0, 3, (20, len(scale.stems), len(scale.answers)))
         counts[:, 0, 0] += 1
         readings = from_counts(scale, counts, counts.sum(axis=(1, 2)))

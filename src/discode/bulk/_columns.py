@@ -11,7 +11,7 @@ import numpy as np
 from discode._scores import COLUMNS, Scores
 from discode.errors import InputError
 
-VERSION = 5
+VERSION = 6
 """Version of the columns: in the manifest of a run, and in the metadata of Parquet."""
 
 ScoredRows = Mapping[str, Scores]

@@ -9,7 +9,7 @@ decoded. For other divergences an extreme may lie between these cases, and there
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from discode.decoders._discode import POWERS, Discode
 from discode.decoders._preset import PresetDecoder
 from discode.decoders._simple import Fleur, PYes, Raw, Smoothing
 from discode.readings import Readings
+from discode.readings._sampled import draws_of
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +47,7 @@ def truncation_bound(decoder: Decoder, readings: Readings) -> Floats | None:
     True
     """
     if isinstance(decoder, PresetDecoder):
-        return _calibrated(decoder, readings)
+        return _calibrated(decoder, readings, truncation_bound)
     rows = np.flatnonzero(np.asarray(readings.truncated))
     if not rows.size or not _has_bound(decoder):
         return None
@@ -64,9 +65,56 @@ def truncation_bound(decoder: Decoder, readings: Readings) -> Floats | None:
     return error
 
 
-def _calibrated(preset: PresetDecoder, readings: Readings) -> Floats | None:
+def undrawn_bound(decoder: Decoder, readings: Readings) -> Floats | None:
+    """Compute how much the answers that were never drawn may change scores (N,).
+
+    With n draws, answers that were never drawn have together at most m = 1 - 0.05^(1/n), at 95 %
+    confidence. The extremes give all of m to one of them, if a score's weights are powers of at
+    least 1 of the probabilities. None if no row was sampled, or for other decoders.
+
+    >>> from discode._scales import FIVE
+    >>> from discode.decoders import get_decoder
+    >>> from discode.readings._sampled import from_counts
+    >>> sampled = from_counts(FIVE, np.array([[[0, 0, 0, 20, 0]]]), np.array([20]))
+    >>> undrawn_bound(get_decoder("smoothing"), sampled).round(3).tolist()  # m = 0.139, for "1"
+    [0.366]
+    """
+    if isinstance(decoder, PresetDecoder):
+        return _calibrated(decoder, readings, undrawn_bound)
+    draws = draws_of(readings)
+    rows = np.flatnonzero(draws)
+    if not rows.size or not _has_bound(decoder) or _flattens(decoder):
+        return None
+    part, which = readings.take(rows), np.arange(len(rows))
+    stem = greedy_stem(part)
+    most = np.log(-np.expm1(np.log(0.05) / draws[rows]))
+    here, worst = decoder.decode(part).score, np.zeros(len(rows))
+    for answer in range(len(part.scale.answers)):
+        values = part.answer_logp.copy()
+        own = values[which, stem, answer]
+        values[which, stem, answer] = np.where(np.isneginf(own), most, own)
+        varied = decoder.decode(_vary(part, "answer_logp", values)).score
+        worst = np.fmax(worst, np.abs(varied - here))
+    error = np.zeros(len(readings))
+    error[rows] = worst
+    return error
+
+
+def _flattens(decoder: Decoder) -> bool:
+    """Whether a score's weights may be powers below 1 of the probabilities."""
+    options = decoder.options()
+    tau = options.get("tau", 1)
+    unit = options.get("alpha_scale") == "unit"
+    return unit if tau == "alpha" else float(str(tau)) > 1
+
+
+def _calibrated(
+    preset: PresetDecoder,
+    readings: Readings,
+    bound: Callable[[Decoder, Readings], Floats | None],
+) -> Floats | None:
     """Compute the bound of a preset: its decoder's, mapped by the calibration if there is one."""
-    error = truncation_bound(preset.decoder, readings)
+    error = bound(preset.decoder, readings)
     calibration = preset.preset.calibration
     if error is None or calibration is None:
         return error

@@ -81,6 +81,7 @@ class Origin:
     prompt: Prompt
     references: str
     by: str
+    samples: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,7 @@ from discode._pairs import check_characters
 from discode._scales import Scale, get_scale
 from discode.errors import InputError, StoreError, install_hint
 from discode.readings._base import ROW_COLUMNS, Identity, ReadingColumn, Readings
+from discode.readings._sampled import draws_of
 
 LOG = logging.getLogger("discode")
 SCHEMA_VERSION = 1  # the column `digest` may be missing, and every statement names its columns: so
@@ -336,8 +337,8 @@ class ReadingStore:
         if self._damaged:
             mended = [(row[0],) for row in rows if row[0] in self._damaged]
             db.executemany("DELETE FROM readings WHERE key = ?", mended)
-        # What is kept stays as it is, unless hidden states come with the new reading.
-        verb = "REPLACE" if head is not None else "IGNORE"
+        # What is kept stays as it is, unless the new reading has hidden states or more draws.
+        verb = "REPLACE" if head is not None or draws_of(readings).any() else "IGNORE"
         db.executemany(
             f"INSERT OR {verb} INTO readings ({', '.join(_NAMES)}, digest) "
             f"VALUES ({', '.join('?' * (len(_NAMES) + 1))})",

@@ -87,7 +87,8 @@ def _strengths(wins: Floats) -> Floats:
         strength += step / max(1.0, float(np.abs(step).max()))
         if np.abs(step).max() < 1e-12:
             break
-    return strength - strength.mean()
+    strengths: Floats = strength - strength.mean()
+    return strengths
 
 
 def _strongly_connected(wins: Floats) -> bool:
