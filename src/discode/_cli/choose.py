@@ -27,6 +27,7 @@ from discode.bench._judged_rows import parse_condition, read_judged_rows
 from discode.bench._layout import TABLE_FORMATS
 from discode.bench._results import StudyResult, file_stem, write_result
 from discode.bench._runlog import find_runs
+from discode.bench._sampling import study_samples
 from discode.decoders import get_decoder
 from discode.decoders._preset import is_preset
 from discode.errors import InputError, lookup
@@ -79,6 +80,14 @@ def choose(
     adam: Annotated[
         bool, flags.judge_flag("--adam", help="Also try Adam steps (requires torch).")
     ] = False,
+    samples: Annotated[
+        str | None,
+        flags.judge_flag(
+            "--samples",
+            metavar="N,N",
+            help="Instead, show what is lost if so many answers were drawn, such as 5,10,20,50.",
+        ),
+    ] = None,
     folds: Annotated[
         int, flags.statistics_flag(metavar="N", help="Folds of images for cross-validation.")
     ] = FOLDS,
@@ -97,6 +106,7 @@ def choose(
     lookup(TABLE_FORMATS, form, "format")
     out = output.output_folder(typed)
     show = partial(_show, out=out, form=form)
+    draws = None if samples is None else _whole_numbers(samples)
     selection = partial(
         choose_and_show, protocol=AgreementProtocol(resamples=resamples), folds=folds,
         calibrated=calibrate, learn=learn,
@@ -113,7 +123,11 @@ def choose(
             output.make_folder(out)
         decoders = {name: get_decoder(name) for name in (BASELINE, *_named(method or METHODS))}
         sets = _read_tables(readings, rating_column, scale or "ten", where or ())
-        show(selection(sets, lambda _: dict(decoders), together=True))
+        show(
+            selection(sets, lambda _: dict(decoders), together=True)
+            if draws is None
+            else study_samples(sets, decoders, draws)
+        )
         return
     if scale is not None or where or method or rating_column:
         raise InputError("--scale, --where, --method and --rating-column require --readings")
@@ -127,6 +141,10 @@ def choose(
     with output.progress() as bar:
         sets = read_judged(judges, benchmarks, hidden=adam, progress=output.labelled_progress(bar))
     notes = [line for each in benchmarks.values() for line in each.notes]
+    if draws is not None:
+        decoders = {name: get_decoder(name) for name in (BASELINE, *METHODS)}
+        show(study_samples(sets, decoders, draws), notes=notes)
+        return
     try:
         result = selection(sets, partial(candidate_decoders, hidden=adam))
     except InputError as error:  # the notes may have the cause: images that are missing
@@ -145,6 +163,13 @@ def _read_tables(
         judged = read_judged_rows(file, title, columns, get_scale(scale), conditions)
         sets[file_stem(f"decoder {title}") if names.total() > 1 else "decoder"] = judged
     return sets
+
+
+def _whole_numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--samples {text} is not a list such as 5,10,20,50") from None
 
 
 def _named(methods: Sequence[str]) -> Sequence[str]:
