@@ -104,6 +104,22 @@ def learned() -> str:
     return "\n".join(lines) + "\n"
 
 
+def sampled() -> str:
+    """Return the agreement of smoothing on answers drawn from the log-probabilities."""
+    with tempfile.TemporaryDirectory() as out:
+        run(f"{COMMAND} --samples 5,10,20,50 -o {out}")
+        with (Path(out) / "samples.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    columns = [n for n in rows[0] if n != "answers drawn" and not n.endswith(("low", "high"))]
+    lines = [f"| answers drawn | {' | '.join(columns)} |", "| --- " * (1 + len(columns)) + "|"]
+    for name, title in JUDGES.items():
+        (cells,) = (
+            row for row in rows if re.fullmatch(rf"{name}, .* / smoothing", row["answers drawn"])
+        )
+        lines.append(f"| {title} | {' | '.join(f'{float(cells[n]):.2f}' for n in columns)} |")
+    return "\n".join(lines) + "\n"
+
+
 def humps(data: Path, judges: dict[str, dict[str, float]]) -> str:
     """Return the shares of rows led by a second hump, and the gains of a prior and of a cut."""
     lines = [
@@ -148,7 +164,7 @@ def small_models(data: Path) -> tuple[dict[str, float], dict[str, float]]:
                 ]
                 files[-1].write_text("\n".join(rows))
         words = " ".join(f"--readings {file}" for file in files)
-        sets = chosen(f"discode choose {words} --ratings score --resamples 100")[1]
+        sets = chosen(f"discode choose {words} --rating-column score --resamples 100")[1]
 
     def mean(ties: bool) -> dict[str, float]:
         rows = [cells for name, cells in sets.items() if ("ties" in name) is ties]
@@ -238,6 +254,7 @@ def blocks_of(data: Path) -> dict[str, str]:
         "agreement": head + "|\n" + "".join(rows),
         "output": "```console\n$ " + typed + "\n" + "\n".join(lines) + "\n```\n",
         "learned": learned(),
+        "sampled": sampled(),
         "alpha": alpha_table(),
         "humps": humps(data, judges),
         "rules": rules_for_one(data),
