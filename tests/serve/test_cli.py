@@ -48,7 +48,7 @@ def process(
         try:
             assert running.stderr is not None
             line = ""
-            while " judges at " not in line:
+            while "http://" not in line:
                 line = running.stderr.readline()
                 assert line, "it ended at once"
             found = re.search(r":(\d+) ", line)
