@@ -97,7 +97,11 @@ def chosen_methods(names: str) -> list[str]:
     """
     listed = names.split("+")
     if names == "all":
-        listed = [name for name in METHODS if not get_decoder(name).requires]
+        listed = [
+            name
+            for name, row in METHODS.items()
+            if not get_decoder(name).requires and row.scale in (None, "unit")
+        ]
     for name in listed:
         get_decoder(name)
     return list(dict.fromkeys([*listed, BASE]))

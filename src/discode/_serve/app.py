@@ -155,6 +155,7 @@ class _Service:
             {"name": name, "about": row.about}
             for name, row in METHODS.discover().items()
             if not get_decoder(name).requires  # solver 'adam' is not served
+            and row.scale in (None, scale.name)
         ]
         return ModelsAnswer(
             version=__version__,

@@ -96,6 +96,7 @@ class ScoredCaption(BaseModel):
     distribution: list[float | None] | None = _described("distribution")
     stem: str = Field(description="The text before the answer: 0. or 1.")
     flags: list[str] = _described("flags")
+    stderr: float | None = _described("stderr", None)
     other_score: float | None = _described("other_score", None)
     error: str | None = _described("error")
     sentences: int | None = _described("sentences", None)

@@ -39,11 +39,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Method:
-    """A named preset: a decoder class and its options."""
+    """A named preset: a decoder class, its options, and its scale if it is defined on one alone."""
 
     about: str
     make: Callable[..., Decoder]
     options: Mapping[str, Any]
+    scale: str | None = None
 
 
 # "As printed": the paper's formula, α on the digits, unclipped, τ = α, and 1.0 + 0.1·ŝ after "1.".
@@ -52,8 +53,10 @@ _PRINTED = {"tau": "alpha", "alpha_clip": None, "stem": "printed"}
 _METHODS = {
     "raw": Method("the likeliest answer, as greedy decoding prints it", Raw, {}),
     "smoothing": Method("expectation over the answers, renormalised", Smoothing, {}),
-    "fleur": Method("smoothing over the full vocabulary, FLEUR's rule for 1.0", Fleur, {}),
-    "p-yes": Method('VQAScore: P("Yes") over the full vocabulary, on scale yes-no', PYes, {}),
+    "fleur": Method("smoothing over the full vocabulary, FLEUR's rule for 1.0", Fleur, {}, "unit"),
+    "p-yes": Method(
+        'VQAScore: P("Yes") over the full vocabulary, on scale yes-no', PYes, {}, "yes-no"
+    ),
     "discode": Method("the paper's energy at temperature 1, p ∝ L·q^(1-α)", Discode, {}),
     "paper": Method("the printed formula, temperature α; exactly ordered", Discode, _PRINTED),
     "paper-adam": Method(
