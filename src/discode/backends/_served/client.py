@@ -37,7 +37,12 @@ from discode.errors import (
     UnreachableError,
 )
 from discode.options import SIZE, TEXT, Configurable, Numbers, option, with_options_documented
-from discode.readings._openai import OTHER_TOKENS, choices_in_order, what_is_wrong
+from discode.readings._openai import (
+    OTHER_TOKENS,
+    choices_in_order,
+    split_thoughts,
+    what_is_wrong,
+)
 from discode.readings._tokens import Token, tokens_of_text
 
 LOG = logging.getLogger("discode")
@@ -65,12 +70,19 @@ _MOST_TOKENS = 10**8  # of one request; a larger number is not a count
 
 @dataclass(frozen=True)
 class ChatAnswer:
-    """A model's answer, its tokens without reasoning, and the token counts read and written."""
+    """A model's answer, its tokens without reasoning, and the token counts read and written.
+
+    ``texts`` are the answers of all choices, ``thoughts`` says whether the model thought before the
+    first one, ``cut`` whether that one ended at the maximum number of tokens.
+    """
 
     text: str
     tokens: tuple[Token, ...] = ()
     model: str = ""
     usage: tuple[int, int] | None = None
+    texts: tuple[str, ...] = ()
+    thoughts: bool = False
+    cut: bool = False
 
 
 class ChatModel(Protocol):
@@ -218,9 +230,11 @@ class ChatClient(RequestOptions):
 
         ``image_url`` is a data URL that replaces :data:`IMAGE_PLACEHOLDER` in the messages, so that
         it is not encoded as JSON for each caption. The answer continues ``begun`` if the server
-        supports that. The kinds of failure in ``final`` are not retried.
+        supports that. Options that are None are not sent, not even by default. The kinds of failure
+        in ``final`` are not retried.
         """
         body = {"model": self.name, "messages": list(messages), "temperature": 0, **options}
+        body = {name: value for name, value in body.items() if value is not None}
         if begun:  # vLLM's names, which SGLang and llama.cpp adopted
             body["messages"] = [*messages, {"role": "assistant", "content": begun}]
             body |= {"continue_final_message": True, "add_generation_prompt": False}
@@ -379,10 +393,13 @@ def _date(text: str) -> datetime | None:
 def _answer(data: bytes, key: str = "", begun: str = "") -> ChatAnswer:
     try:
         body = parse_without_key(data, key)
-        choice = choices_in_order(body["choices"])[0]
-        text = str(choice["message"]["content"] or "")
+        choices = choices_in_order(body["choices"])
+        choice = choices[0]
+        contents = [split_thoughts(str(each["message"]["content"] or "")) for each in choices]
+        thoughts, text = contents[0]
         tokens = [*map(Token.parse, (choice.get("logprobs") or {}).get("content") or ())]
         model, usage = str(body.get("model") or ""), _usage(body.get("usage"))
+        thinks = bool(thoughts) or _reasons(choice["message"], body.get("usage"))
     except Exception as error:  # whatever a server sends may fail only its own row
         why = hide_key(what_is_wrong(error), key)[:200]
         raise BackendError(f"the answer is not an OpenAI chat completion: {why}") from None
@@ -396,7 +413,18 @@ def _answer(data: bytes, key: str = "", begun: str = "") -> ChatAnswer:
         of_text = None if of_text is None else tokens
     if of_text is None:
         raise BackendError(f"{OTHER_TOKENS} {text!r}")
-    return ChatAnswer(text, tuple(of_text), model, usage)
+    texts, cut = tuple(said for _, said in contents), choice.get("finish_reason") == "length"
+    return ChatAnswer(text, tuple(of_text), model, usage, texts, thinks, cut)
+
+
+def _reasons(message: Mapping[str, Any], usage: Any) -> bool:
+    """Whether a server reports thoughts, by their text or by their number of tokens."""
+    try:
+        counted = usage["completion_tokens_details"]["reasoning_tokens"]
+    except (TypeError, KeyError):
+        counted = 0
+    texts = (message.get(name) for name in ("reasoning_content", "reasoning"))
+    return bool(counted) or any(isinstance(text, str) and text.strip() for text in texts)
 
 
 def _status_inside(data: bytes) -> int:
