@@ -1,5 +1,7 @@
 """Servers on the loopback that behave like vLLM, OpenAI's, llama.cpp's, and like broken ones.
 
+Some think, by a template's switch, by an effort or always; some return no log-probabilities.
+
 Also what tests of served models share: a backend for such a server, pairs, a completion.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -59,6 +62,13 @@ class Server(ThreadingHTTPServer):
         self.dead = False
         self.before: Callable[[Body, int], tuple[int, dict[str, str], Any] | None] = nothing
         self.seen: Counter[str] = Counter()
+        self.thinks: Callable[[Body], bool] = lambda body: False
+        self.separates = True  # whether thoughts are apart from the message
+        self.opens = True  # whether the model writes where its thoughts begin
+        self.thoughts = 30  # their tokens
+        self.logprobs = True
+        self.choices = 100  # that it returns at most; 0: it refuses n
+        self.refuses: set[str] = set()  # fields
         self.post: Callable[[Handler, Body], Any] | None = None
         """Answers every request instead, where it is given."""
 
@@ -192,6 +202,11 @@ class Handler(BaseHTTPRequestHandler):
             server.asked.append(body)
             server.seen[name] += 1
             times = server.seen[name]
+        for field in server.refuses | ({"n"} if not server.choices else set()):
+            if body.get(field) is not None and body.get(field) is not False:
+                message = f"Unsupported parameter: {field} is not supported with this model"
+                self.send(400, {}, {"error": {"message": message}})
+                return
         early = server.before(body, times)
         if early is not None:
             self.send(*early)
@@ -212,27 +227,61 @@ class Handler(BaseHTTPRequestHandler):
         places = self.server.answers(body)
         ids = body.get("logprob_token_ids") if self.server.tokens else None
         content = []
-        for token, p in places[: body.get("max_tokens", 99)]:
+        places = [*self.thoughts(body), *places]
+        for token, p in places[: body.get("max_tokens", body.get("max_completion_tokens", 99))]:
             likeliest = sorted(p, key=lambda t: -p[t])[: body.get("top_logprobs", 0)]
             names = [VOCABULARY[i] for i in ids] if ids else likeliest
             content.append(
                 {
                     "token": token,
                     "logprob": math.log(p[token]),
+                    "likely": [{"token": t, "logprob": math.log(p[t])} for t in p],
                     "top_logprobs": [
                         {"token": t, "logprob": math.log(p.get(t, 1e-9))}
                         for t in dict.fromkeys([token, *names] if ids else names)
                     ],
                 }
             )
-        text = "".join(token for token, _ in places[: len(content)] if token != "<eos>")
-        choice: Any = {"message": {"content": text}}
-        if body.get("logprobs"):
-            choice["logprobs"] = {"content": content}
+        shown = [self.choice(body, content, number) for number in range(self.choices_of(body))]
         blind = not isinstance(body["messages"][0]["content"], str) and body["image"] is None
         read = 400 if blind else 1000 + self.server.image_tokens * (body["image"] is not None)
-        usage = {"prompt_tokens": read, "completion_tokens": len(content)}
-        return {"choices": [choice], "usage": usage, "model": body["model"] + "-2026"}
+        usage = {"prompt_tokens": read, "completion_tokens": len(content) * len(shown)}
+        return {"choices": shown, "usage": usage, "model": body["model"] + "-2026"}
+
+    def thoughts(self, body: Body) -> list[Place]:
+        """Tokens before the answer, one of which is a rating that is not the answer."""
+        if not self.server.thinks(body):
+            return []
+        words = ["<think>"] * self.server.opens + ["0.1"] + [" hm"] * self.server.thoughts
+        return [(word, {word: 0.9}) for word in [*words, "</think>"]]
+
+    def choices_of(self, body: Body) -> int:
+        wanted: int = body.get("n", 1)
+        return min(wanted, max(self.server.choices, 1))
+
+    def choice(self, body: Body, content: list[Any], number: int) -> Any:
+        """The answer itself, or one that is drawn from its places."""
+        rng = random.Random(f"{caption(body)} {self.server.seen[caption(body)]} {number}")
+        words = [place["token"] for place in content]
+        if body.get("temperature"):
+            after = words.index("</think>") + 1 if "</think>" in words else 0
+            for at, place in [*enumerate(content)][after:]:
+                p = {t["token"]: math.exp(t["logprob"]) for t in place["likely"]}
+                p["?"] = max(0.0, 1 - sum(p.values()))
+                words[at] = rng.choices([*p], [*p.values()])[0]
+        text = "".join(word for word in words if word != "<eos>")
+        message = {"content": text}
+        if self.server.separates and self.server.thinks(body):
+            before, _, after_them = text.partition("</think>")
+            message = {"content": after_them or None, "reasoning_content": before}  # type: ignore[dict-item]
+        choice: Any = {"message": message, "index": number}
+        if body.get("max_tokens") == len(content):
+            choice["finish_reason"] = "length"
+        if body.get("logprobs") and self.server.logprobs:
+            choice["logprobs"] = {
+                "content": [{k: v for k, v in place.items() if k != "likely"} for place in content]
+            }
+        return choice
 
     def send(self, status: int, headers: dict[str, str], found: Any) -> None:
         data = found if isinstance(found, bytes) else json.dumps(found).encode()

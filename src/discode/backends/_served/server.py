@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image
 
@@ -41,12 +42,35 @@ SAME_WEIGHTS = 0.3
 Six times the rounding of bfloat16 across batches; two models from one training recipe differ by
 less in 1 % of their answers.
 """
+SAMPLES = 20
+"""Answers per pair if the server returns no log-probabilities."""
+MOST_CHOICES = 128
+"""Maximum number of answers in one request (OpenAI's limit of ``n``)."""
 _NO_LOGPROBS = (
-    "it returns no log-probabilities, which a judge needs; use a model without reasoning, or a "
-    "server that returns them (vLLM, SGLang, llama.cpp)"
+    "it returns no log-probabilities, which a judge needs; remove samples=0, so that answers are "
+    "sampled, or use a server that returns them (vLLM, SGLang, llama.cpp)"
 )
+_WAYS: dict[bool, dict[str, dict[str, Any]]] = {
+    False: {
+        "": {},
+        "no-thinking": {"chat_template_kwargs": {"enable_thinking": False}},
+        "reasoning-none": {"reasoning_effort": "none"},
+        "reasoning-minimal": {"reasoning_effort": "minimal"},
+    },
+    True: {
+        "": {},
+        "enable-thinking": {"chat_template_kwargs": {"enable_thinking": True}},
+        "reasoning-medium": {"reasoning_effort": "medium"},
+    },
+}
+"""Fields that switch thinking off and on, tried in order, by their part of the revision."""
+_DRAWING = {"temperature": 1, "n": 2, "top_p": 1, "top_k": -1, "min_p": 0}
+"""Fields of sampled answers. Servers may cut off unlikely tokens by default, which is a bias."""
+_THOUGHTS_TRIAL = 400
+"""Tokens in which thoughts about the trial should end."""
 _TRIAL = "Print the number 100 and nothing else."
 _SPACES = " \n▁ĠĊ"
+_LIMITS = ("max_tokens", "max_completion_tokens")
 _MOST_MISSES = 8  # after so many cached images that a server did not have, all are sent
 
 
@@ -59,6 +83,18 @@ class ServerFeatures:
     options: Mapping[str, Any]  # fields of every request
     token_ids: bool  # whether it returns the log-probabilities of requested token ids
     whole_numbers: bool  # whether a number of several digits is known to be one token
+    thinking: str = ""  # how thinking was switched off or on; empty if that needs no field
+
+    @property
+    def limit(self) -> str:
+        """The field that limits the tokens of an answer."""
+        return next(name for name in _LIMITS if name in self.options)
+
+
+class _Trial(NamedTuple):
+    answer: ChatAnswer
+    options: dict[str, Any]
+    top: int  # log-probabilities per position; 0 if it returns none
 
 
 @dataclass(eq=False)
@@ -69,6 +105,10 @@ class ModelServer:
         client: The client that sends requests to it.
         model: The model's name in messages, with this server's host.
         top: Log-probabilities to request per position.
+        body: Fields of every request that the user chose.
+        thinking: Maximum tokens of thoughts; 0 switches thinking off.
+        sampled: Whether answers are sampled; None if it returns no log-probabilities.
+        choices: Maximum answers per request.
         keeps_images: Whether it caches images by the names that they are sent with.
         rests_until: When an unreachable server is tried again (monotonic clock).
     """
@@ -76,6 +116,10 @@ class ModelServer:
     client: ChatClient
     model: str
     top: int
+    body: Mapping[str, Any] = field(default_factory=dict)
+    thinking: int = 0
+    sampled: bool | None = None
+    choices: int = MOST_CHOICES
     keeps_images: bool = False
     rests_until: float = 0.0
 
@@ -86,6 +130,7 @@ class ModelServer:
     _tokenizes: bool = field(default=False, init=False)
     _tried_images: bool = field(default=False, init=False)
     _misses: int = field(default=0, init=False)
+    _limit: str = field(default=_LIMITS[0], init=False)
 
     def find_features(self, final: tuple[str, ...] = ()) -> ServerFeatures:
         """Find out what it supports, once, by a request without an image.
@@ -103,40 +148,128 @@ class ModelServer:
 
     def _find_features(self, final: tuple[str, ...]) -> ServerFeatures:
         """Request every feature, and drop those that the server refuses."""
-        options: dict[str, Any] = {"max_tokens": MAX_TOKENS}
-        if ids := self.answer_ids(UNIT):
-            options["logprob_token_ids"] = ids
+        ids = self.answer_ids(UNIT)
+        way, trial = self._find_way(ids, final)
+        answer, top = trial.answer, trial.top
+        if top and not answer.tokens:
+            raise InputError(f"its thoughts exceed {self.thinking} tokens; raise thinking_tokens")
+        if not top and self.sampled is None:
+            LOG.warning(
+                "%s returns no log-probabilities: %d answers per pair are sampled instead; "
+                "samples=0 refuses that",
+                self.model,
+                SAMPLES,
+            )
+        if 0 < top < self.top:
+            LOG.warning("%s returns %d log-probabilities per position", self.model, top)
+        options = {k: v for k, v in trial.options.items() if k not in ("logprob_token_ids", "n")}
+        if not top and len(answer.texts) < 2:
+            self.choices = 1
+        # A server that does not support the field may ignore it and return other tokens.
+        returned = {text.strip(_SPACES) for token in answer.tokens[:1] for text in token.top}
+        exact = bool(ids) and not self.thinking and {*"0123456789."} <= returned
+        whole = any("100" in token.text for token in answer.tokens)
+        self.trial = answer.tokens
+        named = model_name(answer) or self.client.name
+        return ServerFeatures(
+            named, top, options, exact, whole, "thinking" if self.thinking else way
+        )
+
+    def _find_way(self, ids: Sequence[int], final: tuple[str, ...]) -> tuple[str, _Trial]:
+        """Find the fields with which it thinks or does not, as wanted; the fewest that suffice."""
+        plain: _Trial | None = None
+        tried: list[str] = []
+        wanted = bool(self.thinking)
+        for way, fields in _WAYS[wanted].items():
+            merged = {**fields, **self.body}
+            for name in fields.keys() & self.body.keys():
+                if isinstance(fields[name], dict) and isinstance(self.body[name], dict):
+                    merged[name] = {**fields[name], **self.body[name]}
+            if way and merged == self.body:
+                continue  # the user chose it
+            try:
+                trial = self._try({*fields} - {*self.body}, merged, ids, final)
+            except RejectedError:
+                if not way:
+                    raise
+                trial = None
+            if trial is not None:
+                # A template may begin the thoughts: then it takes more tokens than the answer.
+                if trial.answer.thoughts == wanted and not (trial.answer.cut and not wanted):
+                    return way, trial
+                plain = plain or trial
+            if fields:
+                tried.append(json.dumps(fields)[1:-1])
+        assert plain is not None  # it raises
+        if not wanted and not plain.answer.thoughts:
+            messages = [{"role": "user", "content": _TRIAL}]
+            longer = {**plain.options, self._limit: _THOUGHTS_TRIAL}
+            longer.pop("logprob_token_ids", None)
+            if not wait_for(self.client.ask(messages, longer, final=final)).thoughts:
+                return "", plain
+        raise InputError(
+            f"it {'never thinks' if wanted else 'always thinks'} (tried {', '.join(tried)}); set "
+            f"thinking={'off' if wanted else 'on'}, or other fields by body={{...}}"
+        )
+
+    def _try(
+        self, ours: set[str], fields: Mapping[str, Any], ids: Sequence[int], final: tuple[str, ...]
+    ) -> _Trial:
+        """Ask without an image; drop what is refused, except the fields that are ``ours``."""
+        options = {self._limit: MAX_TOKENS + self.thinking, **fields}
         top = self.top
-        for _ in range(5):
+
+        def draw(refusal: str = _NO_LOGPROBS) -> None:
+            if self.sampled is False:
+                raise InputError(refusal)
+            nonlocal top
+            top = 0
+            drawing = dict(_DRAWING)
+            if self.model.startswith("openai:"):  # which refuses the others
+                drawing = {name: drawing[name] for name in ("temperature", "n")}
+            options.pop("logprob_token_ids", None)
+            options.update({k: v for k, v in drawing.items() if k not in self.body})
+
+        if self.sampled:
+            draw()
+        elif ids and not self.thinking:  # too many numbers along with thoughts
+            options["logprob_token_ids"] = ids
+        for _ in range(10):
             try:
                 messages = [{"role": "user", "content": _TRIAL}]
                 asking = self.client.ask(messages, options, logprobs=top, final=final)
                 answer = wait_for(asking)
-                break
             except RejectedError as error:
                 complaint = error.complaint
-                if "max_completion_tokens" in complaint and "max_tokens" in options:
-                    options["max_completion_tokens"] = options.pop("max_tokens")
-                elif options.pop("logprob_token_ids", None) is None:
+                if any(name in complaint for name in ours):
+                    raise
+                present = [n for n in _DRAWING if n not in self.body and options.get(n) is not None]
+                present.reverse()  # temperature and n are needed most
+                named = [name for name in present if re.search(rf"\b{name}\b", complaint)]
+                if _LIMITS[1] in complaint and _LIMITS[0] in options:
+                    self._limit = _LIMITS[1]
+                    options[self._limit] = options.pop(_LIMITS[0])
+                elif options.pop("logprob_token_ids", None) is not None:
+                    pass
+                elif top and "temperature" in complaint:  # a reasoning model
+                    draw(f"{_NO_LOGPROBS}: {error}")
+                elif top:
                     if "logprob" not in complaint:
                         raise
                     top = _fewer(complaint, top)
                     if not top:
-                        raise InputError(f"{_NO_LOGPROBS}: {error}") from None
-        else:
-            raise InputError(_NO_LOGPROBS)
-        if not any(token.top for token in answer.tokens):
-            raise InputError(_NO_LOGPROBS)
-        if top < self.top:
-            LOG.warning("%s returns %d log-probabilities per position", self.model, top)
-        options.pop("logprob_token_ids", None)
-        # A server that does not support the field may ignore it and return other tokens.
-        returned = {text.strip(_SPACES) for text in answer.tokens[0].top}
-        exact = bool(ids) and {*"0123456789."} <= returned
-        whole = any("100" in token.text for token in answer.tokens)
-        self.trial = answer.tokens
-        named = model_name(answer) or self.client.name
-        return ServerFeatures(named, top, options, exact, whole)
+                        draw(f"{_NO_LOGPROBS}: {error}")
+                elif dropped := named or present:
+                    options[dropped[0]] = None  # not sent
+                else:
+                    raise
+                continue
+            unread = not any(token.top for token in answer.tokens)
+            if top and unread and (answer.text or not answer.thoughts):
+                draw()
+                continue
+            return _Trial(answer, options, top)
+        raise InputError(_NO_LOGPROBS)
 
     def differs_from(self, other: ModelServer) -> str:
         """Describe how another server's features or answers differ; "" if they do not.
@@ -147,6 +280,8 @@ class ModelServer:
         for name, value in ours.items():
             if theirs[name] != value:
                 return f"{name} is {value!r} and {theirs[name]!r}"
+        if not self.find_features().top:
+            return ""  # samples differ anyway
         apart = difference(self.trial, other.trial)
         if apart <= SAME_WEIGHTS:
             return ""
@@ -250,6 +385,17 @@ class ModelServer:
             raise
         except BackendError:
             pass
+
+    def returns_several(self) -> bool:
+        """Whether it returns two answers to one request."""
+        if not self.find_features().top:
+            return self.choices > 1  # found out by the trial
+        options = {**self.find_features().options, "temperature": 1, "n": 2}
+        messages = [{"role": "user", "content": _TRIAL}]
+        try:
+            return len(wait_for(self.client.ask(messages, options)).texts) > 1
+        except RejectedError:
+            return False
 
     def image_tokens(self, image: ImageSource) -> int | None:
         """Count the tokens that it reads for an image; None if it reports no usage."""
