@@ -1,6 +1,8 @@
 """Servers on the loopback that behave like vLLM, OpenAI's, llama.cpp's, and like broken ones.
 
-Some think, by a template's switch, by an effort or always; some return no log-probabilities.
+Some think, by a template's switch, by an effort or always; some return no log-probabilities. The
+one with SGLang's routes is a stand-in built from its source (serving_tokenize.py, serving_chat.py,
+io_struct.py and tokenizer_manager.py of August 2026), not SGLang itself.
 
 Also what tests of served models share: a backend for such a server, pairs, a completion.
 """
@@ -39,6 +41,10 @@ VOCABULARY = [
 ]
 
 
+TEMPLATE = ("<user>%(template)s", "%(said)s<end><assistant>")
+"""What SGLang's stand-in writes around an image."""
+
+
 class Server(ThreadingHTTPServer):
     """Counts what it was asked, by the question's text, and what it answered."""
 
@@ -69,6 +75,7 @@ class Server(ThreadingHTTPServer):
         self.logprobs = True
         self.choices = 100  # that it returns at most; 0: it refuses n
         self.refuses: set[str] = set()  # fields
+        self.sglang = ""  # its routes: "native", or "bos" where /generate adds a token of its own
         self.post: Callable[[Handler, Body], Any] | None = None
         """Answers every request instead, where it is given."""
 
@@ -193,6 +200,9 @@ class Handler(BaseHTTPRequestHandler):
             ids = [n for n, token in enumerate(VOCABULARY) if len(token) < 3]
             self.send(200, {}, {"tokens": ids, "token_strs": [VOCABULARY[n] for n in ids]})
             return
+        if server.sglang and self.path in ("/tokenize", "/detokenize", "/generate"):
+            self.send(200, {}, getattr(self, self.path[1:])(body))
+            return
         if self.path != "/v1/chat/completions":
             self.send(404, {}, {"error": {"message": "not found"}})
             return
@@ -220,6 +230,53 @@ class Handler(BaseHTTPRequestHandler):
         with server.lock:
             server.succeeded[name] += 1
         self.send(200, {}, self.completion(body))
+
+    def tokenize(self, body: Body) -> Any:
+        """SGLang's: of a text, or of messages by the chat template; a token is a character."""
+        text = body.get("prompt")
+        if text is None:
+            shown = {"template": body.get("chat_template_kwargs"), "said": question(body).strip()}
+            text = "<image>".join(TEMPLATE) % shown
+        return {"tokens": [ord(c) for c in text], "count": len(text), "max_model_len": 4096}
+
+    def detokenize(self, body: Body) -> Any:
+        """SGLang's: of one list of tokens, or of each of several."""
+        assert body["skip_special_tokens"] is False
+        tokens = body["tokens"]
+        if tokens and isinstance(tokens[0], list):
+            return {"text": ["".join(map(chr, part)) for part in tokens]}
+        return {"text": "".join(map(chr, tokens))}
+
+    def generate(self, body: Body) -> Any:
+        """SGLang's, whose prompt has been through the template."""
+        _, text = body["text"].split("<image>")
+        said, begun = text.split("<end><assistant>")
+        image = {"type": "image_url", "image_url": {"url": body["image_data"]}}
+        user = {"role": "user", "content": [image, {"type": "text", "text": said}]}
+        messages = [user, *([{"role": "assistant", "content": begun}] if begun else [])]
+        chat = {"model": "", "messages": messages, "image": body["image_data"]}
+        with self.server.lock:
+            self.server.asked.append(chat | {"native": body})
+            self.server.succeeded[said] += 1
+        limit = body["sampling_params"]["max_new_tokens"]
+        places = self.server.answers(chat)[:limit]
+
+        def triples(p: dict[str, float], tokens: list[str]) -> list[list[Any]]:
+            return [[math.log(p.get(token, 1e-9)), ord(token[-1]), token] for token in tokens]
+
+        top = [sorted(p, key=lambda t: -p[t])[: body["top_logprobs_num"]] for _, p in places]
+        ids = [chr(number) for number in body["token_ids_logprob"]]
+        assert body["return_text_in_logprobs"]
+        assert body["return_logprob"]
+        meta = {
+            "finish_reason": {"type": "stop"},
+            "prompt_tokens": 1000 + self.server.image_tokens + (self.server.sglang == "bos"),
+            "completion_tokens": len(places),
+            "output_token_logprobs": [triples(p, [token])[0] for token, p in places],
+            "output_top_logprobs": [triples(p, t) for t, (_, p) in zip(top, places, strict=True)],
+            "output_token_ids_logprobs": [triples(p, ids) for _, p in places],
+        }
+        return {"text": "".join(t for t, _ in places if t != "<eos>"), "meta_info": meta}
 
     def completion(self, body: Body) -> Any:
         if not self.server.continues:

@@ -23,7 +23,9 @@ def check_served_model(backend: Served, image: ImageSource) -> dict[str, str]:
         "log-probabilities": f"{features.top} per position" if features.top else "no",
         "thinking": _thinking(features),
         "samples": _samples(servers[0]),
-        "token ids": "yes, for every answer" if features.token_ids else missing,
+        "token ids": "yes, for every answer"
+        if features.token_ids or servers[0].generates()
+        else missing,
         "begun answers": "yes (-M read=forced)"
         if features.top and all(wait_for(server.continues()) for server in servers)
         else "no (-M read=forced is refused)",

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import httpx
 
+from discode.backends._served.sglang import completion_of, generate_body
 from discode.backends._served.throttle import RequestThrottle
 from discode.backends._served.transport import (
     Connections,
@@ -224,13 +225,15 @@ class ChatClient(RequestOptions):
         logprobs: int = 0,
         image_url: bytes = b"",
         begun: str = "",
+        prompt: str = "",
         final: Container[str] = (),
     ) -> ChatAnswer:
         """Send messages with further request fields; retry with growing pauses.
 
         ``image_url`` is a data URL that replaces :data:`IMAGE_PLACEHOLDER` in the messages, so that
         it is not encoded as JSON for each caption. The answer continues ``begun`` if the server
-        supports that. Options that are None are not sent, not even by default. The kinds of failure
+        supports that. If ``prompt`` is given, it replaces the messages, and is sent to SGLang's
+        /generate. Options that are None are not sent, not even by default. The kinds of failure
         in ``final`` are not retried.
         """
         body = {"model": self.name, "messages": list(messages), "temperature": 0, **options}
@@ -240,13 +243,16 @@ class ChatClient(RequestOptions):
             body |= {"continue_final_message": True, "add_generation_prompt": False}
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": logprobs}
+        if prompt:
+            limit = options["max_tokens"]
+            body = generate_body(prompt, IMAGE_PLACEHOLDER, options, limit, logprobs)
         sent = json.dumps(body).encode()
         if image_url:  # quotes inside a caption are escaped: only the URL itself matches
             sent = sent.replace(f'"{IMAGE_PLACEHOLDER}"'.encode(), b'"' + image_url + b'"', 1)
         for number in range(self.tries):
             wait = self.pause * 2**number * random.uniform(0.5, 1.5)
             try:
-                return await self._try_once(sent, wait, begun)
+                return await self._try_once(sent, wait, begun, native=bool(prompt))
             except _TryAgain as failure:
                 why, kind, wait = failure.why, failure.kind, max(wait, failure.wait)
                 reason = str(failure.status) if failure.status else _REASONS[kind]
@@ -269,33 +275,38 @@ class ChatClient(RequestOptions):
 
         The throttle counts it like any other request.
         """
-        root = self.url.rstrip("/").removesuffix("/v1")
         try:
             await self.throttle.acquire()
         except StoppedError:
             return None
         try:
-            status, _, data = await self._send(f"{root}/{path}", json.dumps(body).encode())
+            status, _, data = await self._send(self._outside(path), json.dumps(body).encode())
             return parse_without_key(data, self._key()) if status == 200 else None
         except (httpx.HTTPError, ValueError, RecursionError, BackendError):
             return None
         finally:
             self.throttle.release("failed")
 
-    async def _try_once(self, body: bytes, wait: float, begun: str) -> ChatAnswer:
+    def _outside(self, path: str) -> str:
+        return f"{self.url.rstrip('/').removesuffix('/v1')}/{path}"
+
+    async def _try_once(
+        self, body: bytes, wait: float, begun: str, *, native: bool = False
+    ) -> ChatAnswer:
         """Send once; ``wait`` is the minimum wait after a refusal."""
         await self.throttle.acquire()
         # A request whose usage is not reported, or too late, counts as the most expensive one.
         outcome, cost = "failed", self.throttle.highest_cost if self.prices else 0.0
         try:
-            url = f"{self.url.rstrip('/')}/chat/completions"
+            chat = f"{self.url.rstrip('/')}/chat/completions"
+            url = self._outside("generate") if native else chat
             status, headers, data = await self._send(url, body)
             status = _status_inside(data) if status == 200 else status
             if status != 200:
                 cost = 0.0
                 raise self._failure(status, headers, data)
             outcome = "done"
-            answer = _answer(data, self._key(), begun)
+            answer = _answer(data, self._key(), begun, native=native)
             if answer.usage:
                 self.throttle.read += answer.usage[0]
                 self.throttle.written += answer.usage[1]
@@ -390,9 +401,10 @@ def _date(text: str) -> datetime | None:
         return None
 
 
-def _answer(data: bytes, key: str = "", begun: str = "") -> ChatAnswer:
+def _answer(data: bytes, key: str = "", begun: str = "", *, native: bool = False) -> ChatAnswer:
     try:
         body = parse_without_key(data, key)
+        body = completion_of(body) if native else body
         choices = choices_in_order(body["choices"])
         choice = choices[0]
         contents = [split_thoughts(str(each["message"]["content"] or "")) for each in choices]

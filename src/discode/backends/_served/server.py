@@ -18,6 +18,7 @@ from discode._prompts import FLEUR
 from discode._scales import UNIT, Scale
 from discode.backends._served.client import IMAGE_PLACEHOLDER, ChatAnswer, ChatClient
 from discode.backends._served.estimate import EncodedImage, data_url
+from discode.backends._served.sglang import Template
 from discode.backends._served.transport import wait_for
 from discode.backends._served.weights import difference, distance
 from discode.errors import (
@@ -50,19 +51,18 @@ _NO_LOGPROBS = (
     "it returns no log-probabilities, which a judge needs; remove samples=0, so that answers are "
     "sampled, or use a server that returns them (vLLM, SGLang, llama.cpp)"
 )
+_SWITCH = "chat_template_kwargs"
 _WAYS: dict[bool, dict[str, dict[str, Any]]] = {
     False: {
-        "": {},
-        "no-thinking": {"chat_template_kwargs": {"enable_thinking": False}},
+        "": {}, "no-thinking": {_SWITCH: {"enable_thinking": False}},
         "reasoning-none": {"reasoning_effort": "none"},
         "reasoning-minimal": {"reasoning_effort": "minimal"},
     },
     True: {
-        "": {},
-        "enable-thinking": {"chat_template_kwargs": {"enable_thinking": True}},
-        "reasoning-medium": {"reasoning_effort": "medium"},
+        "": {}, "switched": {_SWITCH: {"enable_thinking": True}},
+        "medium": {"reasoning_effort": "medium"},
     },
-}
+}  # fmt: skip
 """Fields that switch thinking off and on, tried in order, by their part of the revision."""
 _DRAWING = {"temperature": 1, "n": 2, "top_p": 1, "top_k": -1, "min_p": 0}
 """Fields of sampled answers. Servers may cut off unlikely tokens by default, which is a bias."""
@@ -70,6 +70,7 @@ _THOUGHTS_TRIAL = 400
 """Tokens in which thoughts about the trial should end."""
 _TRIAL = "Print the number 100 and nothing else."
 _SPACES = " \n▁ĠĊ"
+_IDS = "logprob_token_ids"
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _MOST_MISSES = 8  # after so many cached images that a server did not have, all are sent
 
@@ -131,6 +132,8 @@ class ModelServer:
     _tried_images: bool = field(default=False, init=False)
     _misses: int = field(default=0, init=False)
     _limit: str = field(default=_LIMITS[0], init=False)
+    _template: Template | None = field(default=None, init=False)
+    _tried_generate: bool = field(default=False, init=False)
 
     def find_features(self, final: tuple[str, ...] = ()) -> ServerFeatures:
         """Find out what it supports, once, by a request without an image.
@@ -162,12 +165,12 @@ class ModelServer:
             )
         if 0 < top < self.top:
             LOG.warning("%s returns %d log-probabilities per position", self.model, top)
-        options = {k: v for k, v in trial.options.items() if k not in ("logprob_token_ids", "n")}
+        options = {k: v for k, v in trial.options.items() if k not in (_IDS, "n")}
         if not top and len(answer.texts) < 2:
             self.choices = 1
         # A server that does not support the field may ignore it and return other tokens.
         returned = {text.strip(_SPACES) for token in answer.tokens[:1] for text in token.top}
-        exact = bool(ids) and not self.thinking and {*"0123456789."} <= returned
+        exact = bool(ids) and self._tokenizes and not self.thinking and {*"0123456789."} <= returned
         whole = any("100" in token.text for token in answer.tokens)
         self.trial = answer.tokens
         named = model_name(answer) or self.client.name
@@ -204,7 +207,7 @@ class ModelServer:
         if not wanted and not plain.answer.thoughts:
             messages = [{"role": "user", "content": _TRIAL}]
             longer = {**plain.options, self._limit: _THOUGHTS_TRIAL}
-            longer.pop("logprob_token_ids", None)
+            longer.pop(_IDS, None)
             if not wait_for(self.client.ask(messages, longer, final=final)).thoughts:
                 return "", plain
         raise InputError(
@@ -227,13 +230,13 @@ class ModelServer:
             drawing = dict(_DRAWING)
             if self.model.startswith("openai:"):  # which refuses the others
                 drawing = {name: drawing[name] for name in ("temperature", "n")}
-            options.pop("logprob_token_ids", None)
+            options.pop(_IDS, None)
             options.update({k: v for k, v in drawing.items() if k not in self.body})
 
         if self.sampled:
             draw()
         elif ids and not self.thinking:  # too many numbers along with thoughts
-            options["logprob_token_ids"] = ids
+            options[_IDS] = ids
         for _ in range(10):
             try:
                 messages = [{"role": "user", "content": _TRIAL}]
@@ -249,7 +252,7 @@ class ModelServer:
                 if _LIMITS[1] in complaint and _LIMITS[0] in options:
                     self._limit = _LIMITS[1]
                     options[self._limit] = options.pop(_LIMITS[0])
-                elif options.pop("logprob_token_ids", None) is not None:
+                elif options.pop(_IDS, None) is not None:
                     pass
                 elif top and "temperature" in complaint:  # a reasoning model
                     draw(f"{_NO_LOGPROBS}: {error}")
@@ -325,7 +328,7 @@ class ModelServer:
         return bool(more) and distance(tokens[place], more[0]) < distance(tokens[0], more[0]) / 2
 
     def answer_ids(self, scale: Scale) -> list[int]:
-        """Find the token ids of a scale's answers, if the server has /tokenize (vLLM).
+        """Find the token ids of a scale's answers, if the server has /tokenize (vLLM, SGLang).
 
         Empty if an answer is not one token: then the likeliest tokens are more informative.
         """
@@ -342,8 +345,12 @@ class ModelServer:
             return []
         ids: list[int] = []
         try:
-            named = dict(zip(reply["tokens"], reply["token_strs"], strict=True))
-            self._tokenizes = True
+            if "token_strs" in reply:
+                named = dict(zip(reply["tokens"], reply["token_strs"], strict=True))
+                self._tokenizes = True
+            else:
+                distinct = sorted({int(i) for i in reply["tokens"]})
+                named = dict(zip(distinct, self._texts([[i] for i in distinct]), strict=True))
             texts = {int(i): str(piece).strip(_SPACES) for i, piece in named.items()}
             if wanted <= set(texts.values()):
                 two = r"\d\d" if any(scale.stems) else r"(?!)"
@@ -354,11 +361,54 @@ class ModelServer:
         self._token_ids[scale] = ids[:MAX_TOKEN_IDS]
         return self._token_ids[scale]
 
+    def _texts(self, tokens: list[Any]) -> Any:
+        """Return the text of token ids, or of each list of them, by SGLang's /detokenize."""
+        body = {"model": self.client.name, "tokens": tokens, "skip_special_tokens": False}
+        return wait_for(self.client.fetch_json("detokenize", body))["text"]
+
+    def generates(self) -> bool:
+        """Whether it has SGLang's /generate, and reads a prompt there as on the chat route.
+
+        Tested once, with an image: as many tokens must be read, and as likely ones written.
+        """
+        features = self.find_features()
+        ids = self._token_ids.get(UNIT)
+        allowed = {_SWITCH, "reasoning_effort"}
+        possible = ids and not (self._tokenizes or self.thinking or {*self.body} - allowed)
+        if self._tried_generate or not (possible and features.top):
+            return self._template is not None
+        self._tried_generate, same = True, False
+        question = f"\n{_TRIAL}\n"
+        part = {"type": "image_url", "image_url": {"url": IMAGE_PLACEHOLDER}}
+        messages = [{"role": "user", "content": [part, {"type": "text", "text": question}]}]
+        fields = {name: features.options[name] for name in allowed & features.options.keys()}
+        body = {"model": self.client.name, "messages": messages, **fields}
+        gray = data_url(Image.new("RGB", (64, 64), "gray"))[0].encode()
+        try:
+            tokens = wait_for(self.client.fetch_json("tokenize", body))["tokens"]
+            prompt = str(self._texts(tokens))
+            trims = question not in prompt
+            before, found, after = prompt.partition(_TRIAL if trims else question)
+            if not found:
+                return False
+            chat = wait_for(self._send(_TRIAL, features.options, gray, ""))
+            self._template = Template(before, after, trims)
+            own = wait_for(self._send(_TRIAL, {**features.options, _IDS: ids}, gray, ""))
+            read = [(answer.usage or (0, 0))[0] for answer in (chat, own)]
+            same = read[0] == read[1] > 0 and difference(chat.tokens, own.tokens) <= SAME_WEIGHTS
+        except (StoppedError, UnreachableError):
+            raise
+        except (BackendError, TypeError, KeyError):
+            pass
+        finally:
+            self._template = self._template if same else None
+        return self._template is not None
+
     def request_options(self, scale: Scale) -> dict[str, Any]:
         """List the fields of every request on a scale."""
         features = self.find_features()
-        ids = self.answer_ids(scale) if features.token_ids else []
-        return {**features.options, **({"logprob_token_ids": ids} if ids else {})}
+        ids = self.answer_ids(scale) if features.token_ids or self.generates() else []
+        return {**features.options, **({_IDS: ids} if ids else {})}
 
     def try_images(self) -> None:
         """Find out once whether it caches images by name; only vLLM does, which has /tokenize.
@@ -439,6 +489,8 @@ class ModelServer:
         part = {"type": "image_url", "image_url": shown, **({"uuid": name} if name else {})}
         messages = [{"role": "user", "content": [part, {"type": "text", "text": text}]}]
         top = self.find_features().top
+        if self._template is not None and _IDS in options:
+            more["prompt"] = self._template.render(text, more.get("begun", ""))
         return await self.client.ask(messages, options, logprobs=top, image_url=url or b"", **more)
 
 
