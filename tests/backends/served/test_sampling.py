@@ -56,7 +56,7 @@ def test_answers_are_drawn_in_one_request(server: Server, image: Path) -> None:
     assert [body["n"] for body in asked] == [100] * 3
     for body in server.asked:
         assert body["temperature"] == body["top_p"] == 1  # nothing unlikely is cut off
-        assert (body["top_k"], body["min_p"]) == (-1, 0)
+        assert (body["top_k"], body["min_p"], body["repetition_penalty"]) == (-1, 0, 1)
         assert "logprobs" not in body
     assert backend.identity.revision == "tiny-2026+sampled"
     assert backend.identity == served(server, samples=5).identity

@@ -64,8 +64,9 @@ _WAYS: dict[bool, dict[str, dict[str, Any]]] = {
     },
 }  # fmt: skip
 """Fields that switch thinking off and on, tried in order, by their part of the revision."""
-_DRAWING = {"temperature": 1, "n": 2, "top_p": 1, "top_k": -1, "min_p": 0}
-"""Fields of sampled answers. Servers may cut off unlikely tokens by default, which is a bias."""
+_UNCUT = {"top_p": 1, "top_k": -1, "min_p": 0, "repetition_penalty": 1}
+_DRAWING = {"temperature": 1, "n": 2, **_UNCUT}
+"""Fields of sampled answers. By default, servers may change probabilities before they sample."""
 _THOUGHTS_TRIAL = 400
 """Tokens in which thoughts about the trial should end."""
 _TRIAL = "Print the number 100 and nothing else."
@@ -203,8 +204,7 @@ class ModelServer:
                 plain = plain or trial
             if fields:
                 tried.append(json.dumps(fields)[1:-1])
-        assert plain is not None  # it raises
-        if not wanted and not plain.answer.thoughts:
+        if plain is not None and not wanted and not plain.answer.thoughts:
             messages = [{"role": "user", "content": _TRIAL}]
             longer = {**plain.options, self._limit: _THOUGHTS_TRIAL}
             longer.pop(_IDS, None)
@@ -227,11 +227,10 @@ class ModelServer:
                 raise InputError(refusal)
             nonlocal top
             top = 0
-            drawing = dict(_DRAWING)
-            if self.model.startswith("openai:"):  # which refuses the others
-                drawing = {name: drawing[name] for name in ("temperature", "n")}
             options.pop(_IDS, None)
-            options.update({k: v for k, v in drawing.items() if k not in self.body})
+            hosted = self.model.startswith("openai:")  # which cuts nothing, and refuses most
+            skipped = {*self.body, *(_UNCUT if hosted else ())}
+            options.update({k: v for k, v in _DRAWING.items() if k not in skipped})
 
         if self.sampled:
             draw()
