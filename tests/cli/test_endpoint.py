@@ -201,13 +201,37 @@ def test_refusals(server: Server) -> None:
     choice = {"choices": [{"message": {"content": "0.7"}}]}
     server.before = lambda body, times: (200, {}, choice)
     where = ("--model", "endpoint:tiny", "--base-url", server.url)
-    refused(run(*judge, *where), "returns no log-probabilities")
+    refused(run(*judge, *where, "-M", "samples=0"), "returns no log-probabilities")
 
 
 @pytest.mark.parametrize("place", ["127.0.0.1:99999", "127.0.0.1:-5", "127.0.0.1:0", ":80", ""])
 def test_addresses_that_cannot_be(place: str) -> None:
     where = ("--model", "endpoint:tiny", "--base-url", f"http://{place}/v1")
     refused(run("score", CAT, "a cat", *where), "base_url", "65535")
+
+
+def test_thinking_samples_and_fields(server: Server, tmp_path: Path) -> None:
+    """A model that always thinks is refused before a run; a body and samples reach the server."""
+    judge = ("score", CAT, "a cat", "--model", "endpoint:tiny", "--base-url", server.url)
+    server.thinks = lambda body: True
+    refused(run(*judge), "always thinks", "enable_thinking", "thinking=on")
+    done = run(*judge, "-M", "thinking=on")
+    assert done.returncode == 0, done
+    server.thinks = lambda body: False
+    server.asked.clear()
+    dry = run(*judge, "-M", "samples=20", "-M", "prices=2.5,10", "--dry-run").stdout
+    assert "1 request to" in dry
+    assert "120 to write" in dry
+    fields = ("-M", "samples=20", "-M", 'body={"top_k": 50}')
+    done = run(*judge, *fields, "--store", tmp_path / "r.db", "-o", tmp_path / "s.jsonl")
+    assert done.returncode == 0, done
+    assert (server.asked[-1]["n"], server.asked[-1]["top_k"]) == (20, 50)
+    signature = json.loads((tmp_path / "s.jsonl").read_text())
+    assert "tiny-2026+sampled+body-" in json.dumps(signature)
+    for odd in ('body={"api_key": "sk-1234"}', "body=x", 'body={"model": "y"}', "samples=-1"):
+        failed = run(*judge, "-M", odd)
+        refused(failed, odd[:4])
+        assert "sk-1234" not in failed.stderr
 
 
 def test_dry_run_caps_and_going_on(server: Server, tmp_path: Path) -> None:
@@ -282,20 +306,30 @@ def test_check_of_an_endpoint() -> None:
     with serving(continues=True, answers=rater, tokens=True, keeps=9, image_tokens=576) as server:
         done = run(*check, "-M", f"base_url={server.url}")
         assert done.returncode == 0, done
-        found = dict(re.split(r"  +", line, maxsplit=1) for line in done.stdout.splitlines()[:5])
+        found = dict(re.split(r"  +", line, maxsplit=1) for line in done.stdout.splitlines()[:7])
         assert found["model"].startswith("tiny-2026 at 127.0.0.1")
         assert found["log-probabilities"].startswith("20")
         for name in ("token ids", "begun answers", "images"):
             assert found[name].startswith("yes"), found
         assert "576" in found["images"]
         assert "kept" in found["images"]
+        assert found["thinking"].strip() == "no"
+        assert "several" in found["samples"]
         assert "test answer: cat.jpg" in done.stdout
         own = load("endpoint:tiny", base_url=server.url).score(CAT, TEST_CAPTION)
         assert f"discode → {float(own):.3f}" in done.stdout
+    by_template = {"thinks": lambda body: "chat_template_kwargs" not in body}
+    with serving(**by_template, logprobs=False, choices=1) as server:
+        done = run(*check, "-M", f"base_url={server.url}")
+        assert done.returncode == 0, done
+        found = dict(re.split(r"  +", line, maxsplit=1) for line in done.stdout.splitlines()[:7])
+        assert "no-thinking" in found["thinking"]
+        assert "one answer per request" in found["samples"]
+        assert found["log-probabilities"].strip() == "no"
     with serving(before=no_images) as server:
         done = run(*check, "--base-url", server.url)
         assert done.returncode == 1
-        found = dict(re.split(r"  +", line, maxsplit=1) for line in done.stdout.splitlines()[:5])
+        found = dict(re.split(r"  +", line, maxsplit=1) for line in done.stdout.splitlines()[:7])
         for name in ("token ids", "begun answers", "images"):
             assert found[name].startswith("no"), found
         assert "no images here" in done.stderr

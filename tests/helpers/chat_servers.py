@@ -1,5 +1,9 @@
 """Servers on the loopback that behave like vLLM, OpenAI's, llama.cpp's, and like broken ones.
 
+Some think, by a template's switch, by an effort or always; some return no log-probabilities. The
+one with SGLang's routes is a stand-in built from its source (serving_tokenize.py, serving_chat.py,
+io_struct.py and tokenizer_manager.py of August 2026), not SGLang itself.
+
 Also what tests of served models share: a backend for such a server, pairs, a completion.
 """
 
@@ -7,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,6 +41,10 @@ VOCABULARY = [
 ]
 
 
+TEMPLATE = ("<user>%(template)s", "%(said)s<end><assistant>")
+"""What SGLang's stand-in writes around an image."""
+
+
 class Server(ThreadingHTTPServer):
     """Counts what it was asked, by the question's text, and what it answered."""
 
@@ -59,6 +68,14 @@ class Server(ThreadingHTTPServer):
         self.dead = False
         self.before: Callable[[Body, int], tuple[int, dict[str, str], Any] | None] = nothing
         self.seen: Counter[str] = Counter()
+        self.thinks: Callable[[Body], bool] = lambda body: False
+        self.separates = True  # whether thoughts are apart from the message
+        self.opens = True  # whether the model writes where its thoughts begin
+        self.thoughts = 30  # their tokens
+        self.logprobs = True
+        self.choices = 100  # that it returns at most; 0: it refuses n
+        self.refuses: set[str] = set()  # fields
+        self.sglang = ""  # its routes: "native", or "bos" where /generate adds a token of its own
         self.post: Callable[[Handler, Body], Any] | None = None
         """Answers every request instead, where it is given."""
 
@@ -183,6 +200,9 @@ class Handler(BaseHTTPRequestHandler):
             ids = [n for n, token in enumerate(VOCABULARY) if len(token) < 3]
             self.send(200, {}, {"tokens": ids, "token_strs": [VOCABULARY[n] for n in ids]})
             return
+        if server.sglang and self.path in ("/tokenize", "/detokenize", "/generate"):
+            self.send(200, {}, getattr(self, self.path[1:])(body))
+            return
         if self.path != "/v1/chat/completions":
             self.send(404, {}, {"error": {"message": "not found"}})
             return
@@ -192,6 +212,11 @@ class Handler(BaseHTTPRequestHandler):
             server.asked.append(body)
             server.seen[name] += 1
             times = server.seen[name]
+        for field in server.refuses | ({"n"} if not server.choices else set()):
+            if body.get(field) is not None and body.get(field) is not False:
+                message = f"Unsupported parameter: {field} is not supported with this model"
+                self.send(400, {}, {"error": {"message": message}})
+                return
         early = server.before(body, times)
         if early is not None:
             self.send(*early)
@@ -206,33 +231,114 @@ class Handler(BaseHTTPRequestHandler):
             server.succeeded[name] += 1
         self.send(200, {}, self.completion(body))
 
+    def tokenize(self, body: Body) -> Any:
+        """SGLang's: of a text, or of messages by the chat template; a token is a character."""
+        text = body.get("prompt")
+        if text is None:
+            shown = {"template": body.get("chat_template_kwargs"), "said": question(body).strip()}
+            text = "<image>".join(TEMPLATE) % shown
+        return {"tokens": [ord(c) for c in text], "count": len(text), "max_model_len": 4096}
+
+    def detokenize(self, body: Body) -> Any:
+        """SGLang's: of one list of tokens, or of each of several."""
+        assert body["skip_special_tokens"] is False
+        tokens = body["tokens"]
+        if tokens and isinstance(tokens[0], list):
+            return {"text": ["".join(map(chr, part)) for part in tokens]}
+        return {"text": "".join(map(chr, tokens))}
+
+    def generate(self, body: Body) -> Any:
+        """SGLang's, whose prompt has been through the template."""
+        _, text = body["text"].split("<image>")
+        said, begun = text.split("<end><assistant>")
+        image = {"type": "image_url", "image_url": {"url": body["image_data"]}}
+        user = {"role": "user", "content": [image, {"type": "text", "text": said}]}
+        messages = [user, *([{"role": "assistant", "content": begun}] if begun else [])]
+        chat = {"model": "", "messages": messages, "image": body["image_data"]}
+        with self.server.lock:
+            self.server.asked.append(chat | {"native": body})
+            self.server.succeeded[said] += 1
+        limit = body["sampling_params"]["max_new_tokens"]
+        places = self.server.answers(chat)[:limit]
+
+        def triples(p: dict[str, float], tokens: list[str]) -> list[list[Any]]:
+            return [[math.log(p.get(token, 1e-9)), ord(token[-1]), token] for token in tokens]
+
+        top = [sorted(p, key=lambda t: -p[t])[: body["top_logprobs_num"]] for _, p in places]
+        ids = [chr(number) for number in body["token_ids_logprob"]]
+        assert body["return_text_in_logprobs"]
+        assert body["return_logprob"]
+        meta = {
+            "finish_reason": {"type": "stop"},
+            "prompt_tokens": 1000 + self.server.image_tokens + (self.server.sglang == "bos"),
+            "completion_tokens": len(places),
+            "output_token_logprobs": [triples(p, [token])[0] for token, p in places],
+            "output_top_logprobs": [triples(p, t) for t, (_, p) in zip(top, places, strict=True)],
+            "output_token_ids_logprobs": [triples(p, ids) for _, p in places],
+        }
+        return {"text": "".join(t for t, _ in places if t != "<eos>"), "meta_info": meta}
+
     def completion(self, body: Body) -> Any:
         if not self.server.continues:
             body = body | {"messages": body["messages"][:1]}
         places = self.server.answers(body)
         ids = body.get("logprob_token_ids") if self.server.tokens else None
         content = []
-        for token, p in places[: body.get("max_tokens", 99)]:
+        places = [*self.thoughts(body), *places]
+        for token, p in places[: body.get("max_tokens", body.get("max_completion_tokens", 99))]:
             likeliest = sorted(p, key=lambda t: -p[t])[: body.get("top_logprobs", 0)]
             names = [VOCABULARY[i] for i in ids] if ids else likeliest
             content.append(
                 {
                     "token": token,
                     "logprob": math.log(p[token]),
+                    "likely": [{"token": t, "logprob": math.log(p[t])} for t in p],
                     "top_logprobs": [
                         {"token": t, "logprob": math.log(p.get(t, 1e-9))}
                         for t in dict.fromkeys([token, *names] if ids else names)
                     ],
                 }
             )
-        text = "".join(token for token, _ in places[: len(content)] if token != "<eos>")
-        choice: Any = {"message": {"content": text}}
-        if body.get("logprobs"):
-            choice["logprobs"] = {"content": content}
+        shown = [self.choice(body, content, number) for number in range(self.choices_of(body))]
         blind = not isinstance(body["messages"][0]["content"], str) and body["image"] is None
         read = 400 if blind else 1000 + self.server.image_tokens * (body["image"] is not None)
-        usage = {"prompt_tokens": read, "completion_tokens": len(content)}
-        return {"choices": [choice], "usage": usage, "model": body["model"] + "-2026"}
+        usage = {"prompt_tokens": read, "completion_tokens": len(content) * len(shown)}
+        return {"choices": shown, "usage": usage, "model": body["model"] + "-2026"}
+
+    def thoughts(self, body: Body) -> list[Place]:
+        """Tokens before the answer, one of which is a rating that is not the answer."""
+        if not self.server.thinks(body):
+            return []
+        words = ["<think>"] * self.server.opens + ["0.1"] + [" hm"] * self.server.thoughts
+        return [(word, {word: 0.9}) for word in [*words, "</think>"]]
+
+    def choices_of(self, body: Body) -> int:
+        wanted: int = body.get("n", 1)
+        return min(wanted, max(self.server.choices, 1))
+
+    def choice(self, body: Body, content: list[Any], number: int) -> Any:
+        """The answer itself, or one that is drawn from its places."""
+        rng = random.Random(f"{caption(body)} {self.server.seen[caption(body)]} {number}")
+        words = [place["token"] for place in content]
+        if body.get("temperature"):
+            after = words.index("</think>") + 1 if "</think>" in words else 0
+            for at, place in [*enumerate(content)][after:]:
+                p = {t["token"]: math.exp(t["logprob"]) for t in place["likely"]}
+                p["?"] = max(0.0, 1 - sum(p.values()))
+                words[at] = rng.choices([*p], [*p.values()])[0]
+        text = "".join(word for word in words if word != "<eos>")
+        message = {"content": text}
+        if self.server.separates and self.server.thinks(body):
+            before, _, after_them = text.partition("</think>")
+            message = {"content": after_them or None, "reasoning_content": before}  # type: ignore[dict-item]
+        choice: Any = {"message": message, "index": number}
+        if body.get("max_tokens") == len(content):
+            choice["finish_reason"] = "length"
+        if body.get("logprobs") and self.server.logprobs:
+            choice["logprobs"] = {
+                "content": [{k: v for k, v in place.items() if k != "likely"} for place in content]
+            }
+        return choice
 
     def send(self, status: int, headers: dict[str, str], found: Any) -> None:
         data = found if isinstance(found, bytes) else json.dumps(found).encode()

@@ -19,7 +19,8 @@ class Backend(Protocol):
     """A model, local or remote, or a recording of one.
 
     Subclass it and define ``identity`` and :meth:`read`; any object with all of these names also
-    works.
+    works. One that samples answers also has ``samples``, how many per pair (0: it reads
+    log-probabilities), and ``sampling(n)``, which returns a view of the same model that draws n.
 
     Attributes:
         identity: Model, revision and dtype, for the store's key and the signature.

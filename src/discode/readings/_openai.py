@@ -1,6 +1,6 @@
 """Readings from responses of OpenAI's interfaces, which most servers implement.
 
-Tokens before the message, which are reasoning, are not looked at.
+Tokens before the message, which are reasoning, are not looked at; nor are thoughts inside it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ NO_LOGPROBS = (
     "the response has no log-probabilities; ask for logprobs=True, top_logprobs=20 (completions: "
     'logprobs=5; Responses: include=["message.output_text.logprobs"], top_logprobs=20)'
 )
+_THOUGHTS = {"<think>": "</think>", "◁think▷": "◁/think▷", "<|channel>": "<channel|>"}
+"""What thoughts begin and end with, where the server does not separate them from the message."""
 Places = list[tuple[int, int] | None]
 """For each answer, which token held it, of how many."""
 
@@ -140,7 +142,7 @@ def _of_choice(choice: Any) -> list[Token] | None:
         raise InputError(NO_LOGPROBS)
     tokens, message = _of_logprobs(logprobs), choice.get("message", choice)
     text = message.get("content", choice.get("text", tokens))
-    return tokens if text is tokens else tokens_of_text(tokens, str(text or ""))
+    return tokens if text is tokens else tokens_of_text(tokens, split_thoughts(str(text or ""))[1])
 
 
 def _of_logprobs(logprobs: Mapping[str, Any]) -> list[Token]:
@@ -188,6 +190,25 @@ def what_is_wrong(error: Exception) -> str:
     if isinstance(error, DiscodeError):
         return str(error)
     return "a part of it is empty or of the wrong kind"
+
+
+def split_thoughts(text: str) -> tuple[str, str]:
+    """Split a message into the thoughts at its beginning and the answer after them.
+
+    A template may have written where thoughts begin, so that only their end is in the message.
+
+    >>> split_thoughts("<think>a dog?</think> 0.7"), split_thoughts("a dog?</think>0.7")
+    (('a dog?', ' 0.7'), ('a dog?', '0.7'))
+    >>> split_thoughts("0.7"), split_thoughts("<think>a d")
+    (('', '0.7'), ('<think>a d', ''))
+    """
+    for begin, end in _THOUGHTS.items():
+        thoughts, ended, answer = text.rpartition(end)
+        if ended:
+            return thoughts.strip().removeprefix(begin).strip(), answer
+        if text.lstrip().startswith(begin):
+            return text, ""
+    return "", text
 
 
 def choices_in_order(choices: Sequence[Any]) -> list[Any]:

@@ -184,12 +184,12 @@ def test_without_log_probabilities(server: Server, image: Path) -> None:
         choice = {"message": {"content": "0.7"}, **why}
         server.before = constant(200, {"choices": [choice]})
         with pytest.raises(InputError, match="no log-probabilities"):
-            read_all(served(server), pairs_of(image, 9), FLEUR, UNIT)
+            read_all(served(server, samples=0), pairs_of(image, 9), FLEUR, UNIT)
     assert set(server.seen) == {""}  # the trial only
     refusal = {"error": {"message": "'logprobs' is not supported with this model"}}
     server.before = lambda body, times: (400, {}, refusal)
     with pytest.raises(InputError, match="not supported with this model"):
-        discode.load(served(server)).score_pairs(pairs_of(image, 9))
+        discode.load(served(server, samples=0)).score_pairs(pairs_of(image, 9))
     assert set(server.seen) == {""}
 
 
@@ -410,7 +410,10 @@ def test_answers_are_kept_soon(server: Server, image: Path) -> None:
         {"base_url": "http://host/v1?key=secret"}, {"image_size": 0}, {"concurrency": 0},
         {"rate": -1.0}, {"timeout": 0.0}, {"timeout": 1e300}, {"max_requests": 0},
         {"max_cost": 1.0}, {"prices": "cheap"}, {"prices": "-1,2"}, {"top": 0}, {"tries": 0},
-        {"pause": -1.0}, {"pause": float("inf")},
+        {"pause": -1.0}, {"pause": float("inf")}, {"samples": -1}, {"thinking": "maybe"},
+        {"thinking_tokens": 0}, {"body": "top_k=4"}, {"body": "[1]"}, {"body": "{"},
+        {"body": {"model": "x"}}, {"body": '{"n": 2}'}, {"body": {"x": {"api_key": "secret"}}},
+        {"body": '{"a": [{"Authorization": "secret"}]}'}, {"body": '{"apiKey": "secret"'},
     ],
 )  # fmt: skip
 def test_bad_options(options: dict[str, Any]) -> None:

@@ -258,7 +258,7 @@ def test_what_a_refusal_allows(
         words[0] = complaint
         server.asked.clear()
         with pytest.raises(InputError, match=complaint):
-            served(server).server_features()
+            served(server, samples=0).server_features()
         assert len(server.asked) == 1
 
 

@@ -1,28 +1,35 @@
-"""Served models as judges: any server that returns log-probabilities in OpenAI's chat format.
+"""Served models as judges: any server with OpenAI's chat completions.
 
 The model generates a few tokens greedily; the likeliest tokens at each position make the reading
 (:mod:`discode.readings._stems`). If a server supports vLLM's ``logprob_token_ids``, we request the
 tokens of all answers, so that none is missing. If it can continue a partial answer, the stem that
-the model did not write can be read as well.
+the model did not write can be read as well. If it returns no log-probabilities, answers are sampled
+and counted (:mod:`discode.readings._sampled`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
+import hashlib
+import json
 import logging
 import queue
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import httpx
+import numpy as np
 
+from discode._files import parse_json
 from discode._pairs import Pair
 from discode._prompts import Prompt
-from discode._scales import Scale
+from discode._scales import Scale, find_rating
 from discode.backends._base import Backend, Blocks
 from discode.backends._served.client import PRICES, ChatAnswer, ChatClient, Prices, RequestOptions
 from discode.backends._served.estimate import (
@@ -34,13 +41,28 @@ from discode.backends._served.estimate import (
     text_tokens,
 )
 from discode.backends._served.schedule import Request, RequestQueue
-from discode.backends._served.server import MAX_TOKEN_IDS, ModelServer, ServerFeatures, model_name
+from discode.backends._served.server import (
+    MAX_TOKEN_IDS,
+    SAMPLES,
+    ModelServer,
+    ServerFeatures,
+    model_name,
+)
 from discode.backends._served.throttle import RequestThrottle
 from discode.backends._served.transport import start, wait_for
-from discode.errors import DiscodeError, InputError, UnreachableError
+from discode.errors import BackendError, DiscodeError, InputError, RejectedError, UnreachableError
 from discode.images import image_digest
-from discode.options import POSITIVE, SIZE, TEXT, option, options_of, with_options_documented
+from discode.options import (
+    COUNT,
+    POSITIVE,
+    SIZE,
+    TEXT,
+    option,
+    options_of,
+    with_options_documented,
+)
 from discode.readings import Identity, Readings
+from discode.readings._sampled import SAMPLED, count_ratings, from_counts
 from discode.readings._stems import reading_from_paths, reading_from_tokens, stem_paths
 
 LOG = logging.getLogger("discode")
@@ -57,6 +79,50 @@ LOST = ("gone", "silent")
 """The kinds of failure after which other servers take over."""
 REST = 10
 """An unreachable server is skipped for this many times as long as we waited for it."""
+
+
+class _Fields:
+    """Fields of requests, as a JSON object; nothing that discode sets itself, and no key."""
+
+    text = "a JSON object"
+
+    def convert(self, value: Any) -> dict[str, Any] | None:
+        """Return the object; a value that is none is not shown, since it may contain a key."""
+        try:
+            text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+            fields = parse_json(text, "body")
+        except (TypeError, ValueError, RecursionError):
+            fields = None
+        if not isinstance(fields, dict):
+            raise InputError("body must be a JSON object, as body='{\"top_k\": 40}'")
+        for name in fields:
+            if name in _OWN_FIELDS:
+                raise InputError(f"body cannot set {name!r}, which discode sets itself")
+        if secret := next(filter(_SECRET.search, _names(fields)), None):
+            raise InputError(
+                f"body cannot contain {secret!r}; export the key in an environment variable and "
+                "set key_variable to its name"
+            )
+        return fields
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Yield the names in JSON, at any depth."""
+    if isinstance(value, dict):
+        yield from value
+    for part in value.values() if isinstance(value, dict) else value:
+        if isinstance(part, dict | list):
+            yield from _names(part)
+
+
+_OWN_FIELDS = {
+    *("model", "messages", "temperature", "n", "seed", "stream", "logprobs", "top_logprobs"),
+    *("logprob_token_ids", "max_tokens", "max_completion_tokens"),
+    *("continue_final_message", "add_generation_prompt"),
+}
+_SECRET = re.compile(
+    r"(?i)api.?key|authorization|password|secret|bearer|(access|auth).?(token|key)"
+)
 
 
 @with_options_documented
@@ -84,9 +150,23 @@ class ServedOptions(RequestOptions):
         "not a rating; forced reads both stems (two requests per pair) if the server supports it",
         *("auto", "forced", "generate"),
     )
+    thinking: str = option("off", "whether the model thinks before it rates", "off", "on")
+    thinking_tokens: int = option(
+        2048, "maximum tokens of thoughts and rating", SIZE, when={"thinking": ("on",)}
+    )
+    samples: int | None = option(
+        None, "answers to sample per pair; none samples 20 if the server returns no "
+        "log-probabilities, 0 never samples", COUNT, None,
+    )  # fmt: skip
+    body: dict[str, Any] | None = option(  # noqa: RUF009  # a field like the others
+        None, "JSON object with further fields of every request", _Fields(), None
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.read == "forced" and (self.samples or self.thinking == "on"):
+            other = "samples" if self.samples else "thinking=on"
+            raise InputError(f"read=forced cannot be combined with {other}")
         if self.max_cost is not None and self.prices is None:
             raise InputError("max_cost requires prices: READ,WRITTEN per million tokens, as 2.5,10")
 
@@ -123,9 +203,14 @@ class Served(Backend):
         self.client = clients[0]
         models = [f"openai:{name}"] if chosen.base_url == OPENAI else [*map(_model, clients)]
         self._servers = [
-            ModelServer(client, model, chosen.top)
+            ModelServer(
+                client, model, chosen.top, chosen.body or {},
+                chosen.thinking_tokens if chosen.thinking == "on" else 0,
+                None if chosen.samples is None else chosen.samples > 0,
+            )
             for client, model in zip(clients, models, strict=True)
-        ]
+        ]  # fmt: skip
+        self._draws: int | None = None  # those of a view by sampling()
         self._named: ModelServer | None = None  # the first that answered; does not change
         self._lock = threading.Lock()
 
@@ -136,15 +221,36 @@ class Served(Backend):
     def identity(self) -> Identity:  # type: ignore[override]  # computed
         """The model on the first server that answered, with that server's name for it and options.
 
-        The options are the image size, the number of log-probabilities and ``read=forced``.
+        The options are the image size, the number of log-probabilities, ``read=forced``, how
+        thinking was switched off or on, whether answers are sampled, and a digest of ``body``.
         """
         named = self._named or self.reachable_servers()[0]
         features = named.find_features()
         parts = [features.model if features.model != self.client.name else ""]
         parts.append("" if self.options.image_size is None else f"{self.options.image_size}px")
-        parts.append("" if features.top == TOP else f"top{features.top}")
+        parts.append("" if features.top in (TOP, 0) else f"top{features.top}")
         parts.append("forced" * (self.options.read == "forced"))
+        parts.append(features.thinking)
+        parts.append("" if features.top else SAMPLED)
+        if self.options.body:
+            text = json.dumps(self.options.body, sort_keys=True, separators=(",", ":"))
+            parts.append(f"body-{hashlib.sha256(text.encode()).hexdigest()[:8]}")
         return Identity(named.model, "+".join(filter(None, parts)) or "none")
+
+    @property
+    def samples(self) -> int:
+        """Answers drawn per pair; 0 if log-probabilities are read. May ask a server."""
+        if self._draws or self.options.samples is not None:
+            return self._draws or self.options.samples or 0
+        return 0 if self.server_features().top else SAMPLES
+
+    def sampling(self, n: int) -> Served:
+        """Return a view that draws ``n`` answers per pair, with the same servers and limits."""
+        if not self.samples:
+            raise InputError(f"{self!r} reads log-probabilities; set samples={n} to sample answers")
+        view = copy.copy(self)
+        view._draws = n
+        return view
 
     @property
     def models(self) -> list[str]:
@@ -346,6 +452,7 @@ class Served(Backend):
     ) -> Readings:
         """Read one request; a failure is a NaN row with its reason."""
         features = server.find_features()
+        thinking = bool(server.thinking)
 
         async def ask(begun: str = "", **more: Any) -> ChatAnswer:
             fields = {**options, **more}
@@ -357,22 +464,26 @@ class Served(Backend):
             return answer
 
         try:
+            if not features.top:
+                return await self._draw(server, ask, scale)
             answer = await ask()
+            if answer.thoughts and not answer.text:
+                change = "raise thinking_tokens" if thinking else "set thinking=on"
+                raise BackendError(f"the model's thoughts took all of its tokens; {change}")
             ids = options.get("logprob_token_ids", ())
             every = 0 < len(ids) < MAX_TOKEN_IDS  # otherwise some were cut off
             whole = features.whole_numbers or bool(ids)
             read = partial(reading_from_tokens, answer.tokens, scale, whole=whole, every=every)
             reading = _reading(answer, read, scale)
             forced = self.options.read == "forced"
-            if not forced and (self.options.read == "generate" or not reading.errors):
+            if not forced and (self.options.read == "generate" or thinking or not reading.errors):
                 return reading
             paths = stem_paths(answer.tokens, scale, forced=forced) if any(scale.stems) else []
             if not paths or not await server.continues():
                 return reading
-            limit = next(name for name in features.options if name.startswith("max_"))
             for path in paths:
                 while not path.complete and not path.lost:
-                    path.follow((await ask(path.begun, **{limit: path.left})).tokens)
+                    path.follow((await ask(path.begun, **{features.limit: path.left})).tokens)
             return _reading(answer, partial(reading_from_paths, paths, every=every), scale)
         except UnreachableError:
             raise
@@ -382,8 +493,31 @@ class Served(Backend):
         except DiscodeError as error:
             return Readings.failed(scale, [str(error)])
 
+    async def _draw(
+        self, server: ModelServer, ask: Callable[..., Awaitable[ChatAnswer]], scale: Scale
+    ) -> Readings:
+        """Sample answers about one pair, in as few requests as the server allows."""
+        wanted, texts = self.samples, list[str]()
+        while len(texts) < wanted:
+            n = min(wanted - len(texts), server.choices)
+            try:
+                answer = await ask(**({"n": n} if n > 1 else {}))
+            except RejectedError:
+                if n == 1:
+                    raise
+                server.choices = min(server.choices, n // 2)
+                continue
+            texts += answer.texts[:n]
+            if len(answer.texts) < n:
+                server.choices = min(server.choices, len(answer.texts))
+        counts = count_ratings(scale, [find_rating(text, scale) for text in texts])
+        return from_counts(scale, counts[None], np.array([wanted]))
+
     def estimate(self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale) -> Estimate:
-        """Estimate the most that reading the pairs would send; sends nothing."""
+        """Estimate the most that reading the pairs would send; sends nothing.
+
+        Sampled answers count as one request per pair unless the server is known to return fewer.
+        """
         requests, refused = self._requests(pairs, prompt, scale)
         sizes: dict[EncodedImage, tuple[int, int]] = {}
         for request in requests:
@@ -395,13 +529,17 @@ class Served(Backend):
                     sizes[request.image] = (0, 0)
         usable = [(request.text, *sizes[request.image]) for request in requests]
         usable = [question for question in usable if question[1]]
-        stems = self._stems(scale)
+        first = self._servers[0]
+        draws = self._draws or self.options.samples or 0
+        if first.features is not None and not first.features.top:
+            draws = draws or SAMPLES
+        times = -(-draws // first.choices) or self._stems(scale)
         return Estimate(
-            stems * len(usable),
+            times * len(usable),
             sum(length > 0 for length, _ in sizes.values()),
-            stems * sum(len(text.encode()) + length for text, length, _ in usable),
-            stems * sum(text_tokens(text) + tokens for text, _, tokens in usable),
-            stems * ANSWER_TOKENS * len(usable),
+            times * sum(len(text.encode()) + length for text, length, _ in usable),
+            times * sum(text_tokens(text) + tokens for text, _, tokens in usable),
+            (draws or times) * (ANSWER_TOKENS + first.thinking) * len(usable),
             len(requests) - len(usable) + len(refused),
         )
 

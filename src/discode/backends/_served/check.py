@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from discode.backends._served.backend import Served
-from discode.backends._served.server import ModelServer
+from discode.backends._served.server import ModelServer, ServerFeatures
 from discode.backends._served.transport import wait_for
 from discode.errors import BackendError, StoppedError, UnreachableError
 from discode.images import ImageSource
@@ -20,16 +20,34 @@ def check_served_model(backend: Served, image: ImageSource) -> dict[str, str]:
     several = len(servers) > 1
     return {
         "model": f"{features.model} at {', '.join(server.client.host for server in servers)}",
-        "log-probabilities": f"{features.top} per position",
-        "token ids": "yes, for every answer" if features.token_ids else missing,
+        "log-probabilities": f"{features.top} per position" if features.top else "no",
+        "thinking": _thinking(features),
+        "samples": _samples(servers[0]),
+        "token ids": "yes, for every answer"
+        if features.token_ids or servers[0].generates()
+        else missing,
         "begun answers": "yes (-M read=forced)"
-        if all(wait_for(server.continues()) for server in servers)
+        if features.top and all(wait_for(server.continues()) for server in servers)
         else "no (-M read=forced is refused)",
         **{
             f"images ({server.client.host})" if several else "images": _images(server, image)
             for server in servers
         },
     }
+
+
+def _thinking(features: ServerFeatures) -> str:
+    if features.thinking == "thinking":
+        return "on"
+    return f"switched off ({features.thinking})" if features.thinking else "no"
+
+
+def _samples(server: ModelServer) -> str:
+    """How many answers it returns to one request; tried with two."""
+    chosen = "" if server.find_features().top else "; used, since there are no log-probabilities"
+    if server.returns_several():
+        return f"yes, several answers per request{chosen}"
+    return f"yes, one answer per request{chosen}"
 
 
 def _images(server: ModelServer, image: ImageSource) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import httpx
 
+from discode.backends._served.sglang import completion_of, generate_body
 from discode.backends._served.throttle import RequestThrottle
 from discode.backends._served.transport import (
     Connections,
@@ -37,7 +38,12 @@ from discode.errors import (
     UnreachableError,
 )
 from discode.options import SIZE, TEXT, Configurable, Numbers, option, with_options_documented
-from discode.readings._openai import OTHER_TOKENS, choices_in_order, what_is_wrong
+from discode.readings._openai import (
+    OTHER_TOKENS,
+    choices_in_order,
+    split_thoughts,
+    what_is_wrong,
+)
 from discode.readings._tokens import Token, tokens_of_text
 
 LOG = logging.getLogger("discode")
@@ -65,12 +71,19 @@ _MOST_TOKENS = 10**8  # of one request; a larger number is not a count
 
 @dataclass(frozen=True)
 class ChatAnswer:
-    """A model's answer, its tokens without reasoning, and the token counts read and written."""
+    """A model's answer, its tokens without reasoning, and the token counts read and written.
+
+    ``texts`` are the answers of all choices, ``thoughts`` says whether the model thought before the
+    first one, ``cut`` whether that one ended at the maximum number of tokens.
+    """
 
     text: str
     tokens: tuple[Token, ...] = ()
     model: str = ""
     usage: tuple[int, int] | None = None
+    texts: tuple[str, ...] = ()
+    thoughts: bool = False
+    cut: bool = False
 
 
 class ChatModel(Protocol):
@@ -212,27 +225,34 @@ class ChatClient(RequestOptions):
         logprobs: int = 0,
         image_url: bytes = b"",
         begun: str = "",
+        prompt: str = "",
         final: Container[str] = (),
     ) -> ChatAnswer:
         """Send messages with further request fields; retry with growing pauses.
 
         ``image_url`` is a data URL that replaces :data:`IMAGE_PLACEHOLDER` in the messages, so that
         it is not encoded as JSON for each caption. The answer continues ``begun`` if the server
-        supports that. The kinds of failure in ``final`` are not retried.
+        supports that. If ``prompt`` is given, it replaces the messages, and is sent to SGLang's
+        /generate. Options that are None are not sent, not even by default. The kinds of failure
+        in ``final`` are not retried.
         """
         body = {"model": self.name, "messages": list(messages), "temperature": 0, **options}
+        body = {name: value for name, value in body.items() if value is not None}
         if begun:  # vLLM's names, which SGLang and llama.cpp adopted
             body["messages"] = [*messages, {"role": "assistant", "content": begun}]
             body |= {"continue_final_message": True, "add_generation_prompt": False}
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": logprobs}
+        if prompt:
+            limit = options["max_tokens"]
+            body = generate_body(prompt, IMAGE_PLACEHOLDER, options, limit, logprobs)
         sent = json.dumps(body).encode()
         if image_url:  # quotes inside a caption are escaped: only the URL itself matches
             sent = sent.replace(f'"{IMAGE_PLACEHOLDER}"'.encode(), b'"' + image_url + b'"', 1)
         for number in range(self.tries):
             wait = self.pause * 2**number * random.uniform(0.5, 1.5)
             try:
-                return await self._try_once(sent, wait, begun)
+                return await self._try_once(sent, wait, begun, native=bool(prompt))
             except _TryAgain as failure:
                 why, kind, wait = failure.why, failure.kind, max(wait, failure.wait)
                 reason = str(failure.status) if failure.status else _REASONS[kind]
@@ -255,33 +275,38 @@ class ChatClient(RequestOptions):
 
         The throttle counts it like any other request.
         """
-        root = self.url.rstrip("/").removesuffix("/v1")
         try:
             await self.throttle.acquire()
         except StoppedError:
             return None
         try:
-            status, _, data = await self._send(f"{root}/{path}", json.dumps(body).encode())
+            status, _, data = await self._send(self._outside(path), json.dumps(body).encode())
             return parse_without_key(data, self._key()) if status == 200 else None
         except (httpx.HTTPError, ValueError, RecursionError, BackendError):
             return None
         finally:
             self.throttle.release("failed")
 
-    async def _try_once(self, body: bytes, wait: float, begun: str) -> ChatAnswer:
+    def _outside(self, path: str) -> str:
+        return f"{self.url.rstrip('/').removesuffix('/v1')}/{path}"
+
+    async def _try_once(
+        self, body: bytes, wait: float, begun: str, *, native: bool = False
+    ) -> ChatAnswer:
         """Send once; ``wait`` is the minimum wait after a refusal."""
         await self.throttle.acquire()
         # A request whose usage is not reported, or too late, counts as the most expensive one.
         outcome, cost = "failed", self.throttle.highest_cost if self.prices else 0.0
         try:
-            url = f"{self.url.rstrip('/')}/chat/completions"
+            chat = f"{self.url.rstrip('/')}/chat/completions"
+            url = self._outside("generate") if native else chat
             status, headers, data = await self._send(url, body)
             status = _status_inside(data) if status == 200 else status
             if status != 200:
                 cost = 0.0
                 raise self._failure(status, headers, data)
             outcome = "done"
-            answer = _answer(data, self._key(), begun)
+            answer = _answer(data, self._key(), begun, native=native)
             if answer.usage:
                 self.throttle.read += answer.usage[0]
                 self.throttle.written += answer.usage[1]
@@ -376,13 +401,17 @@ def _date(text: str) -> datetime | None:
         return None
 
 
-def _answer(data: bytes, key: str = "", begun: str = "") -> ChatAnswer:
+def _answer(data: bytes, key: str = "", begun: str = "", *, native: bool = False) -> ChatAnswer:
     try:
         body = parse_without_key(data, key)
-        choice = choices_in_order(body["choices"])[0]
-        text = str(choice["message"]["content"] or "")
+        body = completion_of(body) if native else body
+        choices = choices_in_order(body["choices"])
+        choice = choices[0]
+        contents = [split_thoughts(str(each["message"]["content"] or "")) for each in choices]
+        thoughts, text = contents[0]
         tokens = [*map(Token.parse, (choice.get("logprobs") or {}).get("content") or ())]
         model, usage = str(body.get("model") or ""), _usage(body.get("usage"))
+        thinks = bool(thoughts) or _reasons(choice["message"], body.get("usage"))
     except Exception as error:  # whatever a server sends may fail only its own row
         why = hide_key(what_is_wrong(error), key)[:200]
         raise BackendError(f"the answer is not an OpenAI chat completion: {why}") from None
@@ -396,7 +425,18 @@ def _answer(data: bytes, key: str = "", begun: str = "") -> ChatAnswer:
         of_text = None if of_text is None else tokens
     if of_text is None:
         raise BackendError(f"{OTHER_TOKENS} {text!r}")
-    return ChatAnswer(text, tuple(of_text), model, usage)
+    texts, cut = tuple(said for _, said in contents), choice.get("finish_reason") == "length"
+    return ChatAnswer(text, tuple(of_text), model, usage, texts, thinks, cut)
+
+
+def _reasons(message: Mapping[str, Any], usage: Any) -> bool:
+    """Whether a server reports thoughts, by their text or by their number of tokens."""
+    try:
+        counted = usage["completion_tokens_details"]["reasoning_tokens"]
+    except (TypeError, KeyError):
+        counted = 0
+    texts = (message.get(name) for name in ("reasoning_content", "reasoning"))
+    return bool(counted) or any(isinstance(text, str) and text.strip() for text in texts)
 
 
 def _status_inside(data: bytes) -> int:
