@@ -15,7 +15,7 @@ from discode.decoders import METHODS, get_decoder
 from discode.decoders._sampling import standard_error
 from discode.errors import InputError
 from discode.readings import Readings
-from discode.readings._sampled import counts_of, draws_of, from_counts, merge_draws, resample
+from discode.readings._sampled import counts_of, draw_answers, draws_of, from_counts, merge_draws
 
 SCALES = ["unit", "five", "ten", "letters", "0-20"]
 
@@ -70,7 +70,7 @@ def test_the_standard_error_is_that_of_repeated_sampling() -> None:
     exact = Readings.of(np.log(np.array([0.05, 0.15, 0.3, 0.35, 0.15])), FIVE)
     for name in ("smoothing", "discode"):
         decoder, rng = get_decoder(name), np.random.default_rng(1)
-        drawn = Readings.concat(FIVE, [resample(exact, 20, rng) for _ in range(400)])
+        drawn = Readings.concat(FIVE, [draw_answers(exact, 20, rng) for _ in range(400)])
         scores = decoder.decode(drawn).score
         estimated = standard_error(decoder, drawn)
         assert estimated is not None

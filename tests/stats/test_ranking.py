@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,7 +65,7 @@ def test_players_without_a_loss_have_no_finite_strength(wins: list[list[int]]) -
 
 
 @pytest.mark.parametrize("wins", [[1, 2], [[0, -1], [1, 0]], [[0, np.nan], [1, 0]]])
-def test_tables_that_are_no_wins_are_refused(wins: list[object]) -> None:
+def test_tables_that_are_no_wins_are_refused(wins: Any) -> None:
     with pytest.raises(InputError, match="wins"):
         bradley_terry(wins)
 

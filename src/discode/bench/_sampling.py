@@ -18,7 +18,7 @@ from discode.benchmarks import Ratings
 from discode.decoders import Decoder
 from discode.errors import InputError
 from discode.readings import Readings
-from discode.readings._sampled import resample
+from discode.readings._sampled import draw_answers
 from discode.stats import Interval
 
 REPEATS = 20
@@ -80,7 +80,7 @@ def study_samples(
 
 
 def _samples(readings: Readings, draws: int) -> list[Readings]:
-    return [resample(readings, draws, np.random.default_rng(seed)) for seed in range(REPEATS)]
+    return [draw_answers(readings, draws, np.random.default_rng(seed)) for seed in range(REPEATS)]
 
 
 def _agreement(judged: JudgedReadings, measure: str, decoder: Decoder, readings: Readings) -> float:

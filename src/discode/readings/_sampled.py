@@ -83,12 +83,12 @@ def merge_draws(first: Readings, second: Readings) -> Readings:
     return from_counts(first.scale, counts_of(first) + counts_of(second), draws[0] + draws[1])
 
 
-def resample(readings: Readings, draws: int, rng: np.random.Generator) -> Readings:
+def draw_answers(readings: Readings, draws: int, rng: np.random.Generator) -> Readings:
     """Return readings of answers drawn from others: what sampling that model would have given.
 
     >>> from discode._scales import FIVE
     >>> exact = Readings.of(np.log([0.1, 0.2, 0.3, 0.3, 0.1]), FIVE)
-    >>> float(np.exp(resample(exact, 20, np.random.default_rng(0)).answer_logp).sum().round(9))
+    >>> float(np.exp(draw_answers(exact, 20, np.random.default_rng(0)).answer_logp).sum().round(9))
     1.0
     """
     n, b, k = readings.answer_logp.shape
