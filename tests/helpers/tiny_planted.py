@@ -28,7 +28,7 @@ def plant(
         "space": [blank, *rating],
         "prose": [[vocabulary[f"{space}the"]], blank, *rating],
         "digit": [blank, digits, [eos]],
-        "yes": [[vocabulary[word] for word in ("Yes", "No")], [eos]] if "Yes" in vocabulary else [],
+        "yes": [[vocabulary[word] for word in ("Yes", "No")], [eos]],
         "letters": [[vocabulary[space + letter] for letter in "ABCDE"], [eos]],
     }.get(begins, [])
     if begins.endswith("thoughts"):

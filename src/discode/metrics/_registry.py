@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from discode._judge import Judge, load
 from discode._plugins import Table
-from discode._prompts import Prompt
-from discode._scales import Scale
+from discode._prompts import VQASCORE, Prompt
+from discode._scales import YES_NO, Scale
 from discode._scores import Metric
 from discode.backends import Backend
 from discode.backends._served.client import ChatClient
@@ -192,6 +192,11 @@ def _make_polos(
     )
 
 
+def _make_vqascore(factory: MetricFactory, name: str) -> Metric:
+    judge = replace(factory.judge, prompt=VQASCORE, scale=YES_NO).with_method("p-yes")
+    return JudgeMetric(judge)
+
+
 def _make_chat_metric(factory: MetricFactory, name: str, endpoint: str, model: str) -> Metric:
     return chat_metric(factory.share(ChatClient, endpoint, model), name)
 
@@ -260,6 +265,7 @@ _ROWS = [
             Option("text_model", DEFAULT_POLOS_TEXT, "RoBERTa that they belong to", (TEXT,)),
         ),
     ),
+    MetricRow("vqascore", "VQAScore: the judge's P(Yes)", _IMAGE, _make_vqascore),
     MetricRow("g-veval", "G-VEval: a chat model's mean", _IMAGE, _make_chat_metric, _CHAT),
     MetricRow("ref-g-veval", "G-VEval with references", _BOTH, _make_chat_metric, _CHAT),
     MetricRow(

@@ -179,6 +179,7 @@ class Runner:
         with self.lock, torch.inference_mode():
             cache = transformers.DynamicCache(config=self.text_config)
             _, logits = self.run(ids, inputs, cache, keep=1)
+            delta = self.rope_delta(1)
             cache.reorder_cache(torch.zeros(draws, dtype=torch.long, device=self._device))
             p = logits[:, -1].double().softmax(-1).expand(draws, -1)
             drawn = ids[:, :0].expand(draws, 0)
@@ -188,7 +189,11 @@ class Runner:
                 ended = torch.isin(drawn, eos)
                 if drawn.shape[1] == most or ended.any(dim=1).all():
                     break
-                _, logits = self.run(token, {}, cache, keep=1)
+                inputs = {}
+                if delta is not None:
+                    place = delta + cache.get_seq_length()
+                    inputs["position_ids"] = place.expand(3, draws, 1)
+                _, logits = self.run(token, inputs, cache, keep=1)
                 p = logits[:, -1].double().softmax(-1)
         lengths = (ended.cumsum(1) == 0).sum(1).tolist()
         return [row[:end] for row, end in zip(drawn.tolist(), lengths, strict=True)]
