@@ -25,7 +25,7 @@ from tests.helpers.tiny_parts import Parts
 from tests.helpers.tiny_planted import plant
 
 __all__ = ["FAMILIES", "UNPACKED", "ask", "make", "write"]
-UNPACKED = {"paligemma", "lfm2_vl", "mllama"}
+UNPACKED = {"paligemma", "lfm2_vl", "mllama", "qwen3_5"}
 """Families whose captions cannot share the computation of their image."""
 
 
