@@ -27,7 +27,7 @@ from tests.helpers.tiny_parts import (
 
 TILES = [[16, 32], [32, 16], [32, 32], [48, 16], [16, 48]]
 CLIP = VISION | {"model_type": "clip_vision_model", "projection_dim": 32}
-CLIP_PATCHES = {
+CLIP_PATCHES: dict[str, Any] = {
     "patch_size": 4, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1,
 }  # fmt: skip
 VICUNA = chat("{{ m.role | upper }}: ", "<image>\n", " ", "ASSISTANT:")
@@ -54,7 +54,10 @@ def family(
     of: str = "",
     **processor: Any,
 ) -> Parts:
-    """The classes of this name: ``images`` and ``processor`` are for the processor, ``of`` its own."""
+    """The classes of this name: ``images`` and ``processor`` are for the processor.
+
+    The processor may be that ``of`` another model.
+    """
     first, *videos = images
     return Parts(
         getattr(hf, f"{name}Config")(
@@ -420,6 +423,7 @@ FAMILIES = {
     for make in (
         llava, llava_next_llama, llava_next_vicuna, llava_next_mistral, llava_next_qwen2,
         llava_onevision, internvl, internvl3_5, qwen2_vl, qwen2_5_vl, qwen3_vl, qwen3_5, gemma3,
-        gemma3_short_window, gemma4, idefics3, smolvlm, mistral3, glm4v, aya_vision, paligemma, lfm2_vl, llama4, mllama,
+        gemma3_short_window, gemma4, idefics3, smolvlm, mistral3, glm4v, aya_vision, paligemma,
+        lfm2_vl, llama4, mllama,
     )
 }  # fmt: skip

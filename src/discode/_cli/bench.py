@@ -22,6 +22,7 @@ from discode._cli.output import echo, stdout, store_beside, table_of
 from discode._cli.score import DryRun, PromptName, ScaleName
 from discode._files import replacing
 from discode._judge import load
+from discode._prompts import VQASCORE
 from discode.backends import kind_of
 from discode.bench._agreement import AgreementProtocol
 from discode.bench._layout import TABLE_FORMATS, CellTable, write_table
@@ -284,7 +285,7 @@ def _check_metrics(specs: Collection[str], model: str | None, options: Mapping[s
     for spec in others:
         if not spec.startswith("scorefile:"):
             find_metric(spec)
-    if len(others) < len(specs):
+    if len(others) < len(specs) or VQASCORE.name in others:
         kind_of(model or "embedded")[0].check(options)
     elif unused := sorted({*options, *(["model"] if model else [])} - {"device"}):
         raise InputError(f"{unused[0]} is for the judge, and none of these metrics asks it")

@@ -168,22 +168,29 @@ class Runner:
 
         The prompt runs once; the draws share its keys and values, and continue as one batch.
         """
-        torch, transformers = require("torch", "hf"), require_transformers()
         ids, inputs = self._whole_prompt(group, index)
         at_once = max(1, self.tokens_that_fit() // (ids.shape[1] + most))
-        if draws > at_once:
-            rest = self.sample(group, index, draws - at_once, most)
-            return self.sample(group, index, at_once, most) + rest
-        settings = getattr(self.model, "generation_config", self.text_config)
-        eos = torch.tensor(settings.eos_token_id, device=self._device).flatten()
+        answers: list[list[int]] = []
+        while draws > len(answers):
+            answers += self._draw(ids, inputs, min(at_once, draws - len(answers)), most)
+        return answers
+
+    def _draw(self, ids: Any, inputs: dict[str, Any], draws: int, most: int) -> list[list[int]]:
+        """Draw answers to the prompt ``ids`` (1, L) in one batch."""
+        torch, transformers = require("torch", "hf"), require_transformers()
+        settings = getattr(self.model, "generation_config", None)
+        ends = getattr(settings, "eos_token_id", None) or self.vocabulary.tokenizer.eos_token_id
+        eos = torch.tensor(ends, device=self._device).flatten()
+        precise = widest_float(self._device)
+        drawn = ids[:, :0].expand(draws, 0)
         with self.lock, torch.inference_mode():
             cache = transformers.DynamicCache(config=self.text_config)
             _, logits = self.run(ids, inputs, cache, keep=1)
             delta = self.rope_delta(1)
             cache.reorder_cache(torch.zeros(draws, dtype=torch.long, device=self._device))
-            p = logits[:, -1].double().softmax(-1).expand(draws, -1)
-            drawn = ids[:, :0].expand(draws, 0)
+            logits = logits.expand(draws, -1, -1)
             while True:
+                p = logits[:, -1].to(precise).softmax(-1)
                 token = torch.multinomial(p, 1, generator=self.dice)
                 drawn = torch.cat([drawn, token], dim=1)
                 ended = torch.isin(drawn, eos)
@@ -194,7 +201,6 @@ class Runner:
                     place = delta + cache.get_seq_length()
                     inputs["position_ids"] = place.expand(3, draws, 1)
                 _, logits = self.run(token, inputs, cache, keep=1)
-                p = logits[:, -1].double().softmax(-1)
         lengths = (ended.cumsum(1) == 0).sum(1).tolist()
         return [row[:end] for row, end in zip(drawn.tolist(), lengths, strict=True)]
 
