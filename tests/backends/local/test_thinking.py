@@ -128,8 +128,17 @@ def test_thoughts_and_a_forced_answer_exclude_each_other(tmp_path: Path) -> None
 def test_where_the_answer_begins(text: str, answer: str | None) -> None:
     vocabulary = Vocabulary(parts("glm4v").processor.tokenizer)
     tokens = vocabulary.tokenizer(text, add_special_tokens=False)["input_ids"]
-    start = vocabulary.answer_start(tokens)
+    start = vocabulary.answer_start(tokens, len(tokens))
     assert (None if start is None else vocabulary._text(tokens[start:])) == answer
+
+
+def test_an_unfinished_explanation_has_no_rating() -> None:
+    vocabulary = Vocabulary(parts("glm4v").processor.tokenizer, "on")
+    for text, cut, whole in (("3 dogs", None, 0), ("3 dogs [RESULT] 4", 1, 1)):
+        tokens = vocabulary.tokenizer(text, add_special_tokens=False)["input_ids"]
+        for most, expected in ((len(tokens), cut), (len(tokens) + 1, whole)):
+            start = vocabulary.answer_start(tokens, most)
+            assert (start is None, bool(start)) == (expected is None, bool(expected))
 
 
 class _Template:

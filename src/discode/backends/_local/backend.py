@@ -403,7 +403,7 @@ class Local(Backend):
         written: dict[int, list[int]] = {}
         for place, index in enumerate(indices):
             tokens = self.runner.generate(group, index, self._most_tokens)
-            start = vocabulary.answer_start(tokens)
+            start = vocabulary.answer_start(tokens, self._most_tokens)
             answer = tokens[start:]
             pieces = [vocabulary.piece(answer, step) for step in range(len(answer))]
             try:
@@ -440,7 +440,7 @@ class Local(Backend):
         for index in range(len(group.rows)):
             ratings = []
             for tokens in self.runner.sample(group, index, self.samples, self._most_tokens):
-                start = vocabulary.answer_start(tokens)
+                start = vocabulary.answer_start(tokens, self._most_tokens)
                 text = vocabulary.tokenizer.decode(tokens[start:], skip_special_tokens=True)
                 ratings.append(None if start is None else find_rating(text, scale))
             counts.append(count_ratings(scale, ratings))

@@ -203,12 +203,18 @@ class Vocabulary:
         after = self.tokenizer.decode(tokens[: step + 1], skip_special_tokens=True)
         return str(after[len(before) :])
 
-    def answer_start(self, tokens: Sequence[int]) -> int | None:
-        """Find where the answer begins after thoughts; None if they have not ended."""
+    def answer_start(self, tokens: Sequence[int], most: int) -> int | None:
+        """Find where the answer begins after thoughts; None if they have not ended.
+
+        Without marks, a text of ``most`` tokens of a model that should think is unfinished: a
+        number in its explanation is no rating.
+        """
         text = self._text(tokens)
         if _is_thinking(self.chat("") + text):
             return None
         ends = [text.rfind(mark) + len(mark) for mark in _THOUGHTS_END if mark in text]
+        if self.thinking == "on" and not ends and len(tokens) >= most:
+            return None
         counts = range(len(tokens) + 1)
         return bisect.bisect_left(
             counts, max(ends, default=0), key=lambda count: len(self._text(tokens[:count]))
