@@ -17,6 +17,7 @@ from discode._prompts import FLEUR
 from discode._scales import UNIT
 from discode.backends import read_all
 from discode.backends._local.backend import Local
+from discode.backends._local.check import check_model
 from discode.backends._local.vocabulary import Vocabulary
 from discode.errors import InputError
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, count_generated, noise_images
@@ -90,6 +91,8 @@ def test_a_template_that_always_thinks_is_refused_in_one_line(tmp_path: Path) ->
     with pytest.raises(InputError, match=r"enable_thinking.*thinking=on") as refused:
         Local(folder, device="cpu")
     assert "\n" not in str(refused.value)
+    with pytest.raises(InputError, match="always thinks"):  # before its weights are downloaded
+        check_model(str(folder))
 
 
 def test_a_model_that_thinks_without_a_switch_fails_row_by_row(
