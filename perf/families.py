@@ -76,7 +76,7 @@ def before_and_after(folder: Path, family: str, begins: str) -> list[tuple[float
     one = replace(every, spellings=tuple(s for s in every.spellings if not s.space))
     measured = []
     for tokenized in (one, every):
-        vocabulary._prompts = {(FLEUR.template(False), UNIT): tokenized}
+        vocabulary._prompts = {(FLEUR.template(False), UNIT, False): tokenized}
         read_all(backend, pairs[:2], FLEUR, UNIT)
         measured.append(measure(backend, pairs))
     return measured

@@ -119,6 +119,27 @@ def test_options_that_are_refused(llava: Path) -> None:
     refused(run(*command, "-M", "quantize=3bit"), "quantize=3bit", "4bit")
 
 
+def test_samples_thoughts_and_vqascore(tmp_path: Path) -> None:
+    llava = make("llava_next_llama", tmp_path / "llava", answers=True, begins="rating")
+    command = ("score", CAT, "a cat", "--model", llava, "--device", "cpu", "--json")
+    (row,) = rows(run(*command, "-M", "samples=20", "--method", "smoothing"))
+    assert 0 <= row["score"] <= 1
+    assert "+sampled" in row["signature"]
+    (row,) = rows(run(*command, "-M", "thinking=on", "-M", "thinking_tokens=5"))
+    assert "+thinking" in row["signature"]
+    refused(run(*command, "-M", "thinking=maybe"), "thinking=maybe", "off")
+    refused(run(*command, "-M", "thinking=on", "-M", "read=forced"), "read=forced")
+    shutil.copy(CAT, tmp_path / "cat.jpg")
+    asked = [{"image": "cat.jpg", "caption": text, "rating": i} for i, text in enumerate("abcd")]
+    (tmp_path / "ratings.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    done = run(
+        "bench", "run", "-b", "custom", "--data", tmp_path, "-m", "vqascore", "--model", llava,
+        "--device", "cpu", "-o", tmp_path / "run.json", "-M", "read=forced",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "vqascore" in done.stdout
+
+
 @pytest.mark.parametrize("columns", ["80", "60"])
 def test_the_table_of_models_has_whole_names(columns: str) -> None:
     done = run("models", COLUMNS=columns)

@@ -54,9 +54,9 @@ def count_generated(backend: Any) -> Iterator[list[int]]:
     calls: list[int] = []
     generate = backend.runner.generate
 
-    def counted(group: Any, index: int) -> Any:
+    def counted(group: Any, index: int, most: int) -> Any:
         calls.append(index)
-        return generate(group, index)
+        return generate(group, index, most)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend.runner, "generate", counted)

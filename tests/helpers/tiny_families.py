@@ -27,7 +27,7 @@ from tests.helpers.tiny_parts import (
 
 TILES = [[16, 32], [32, 16], [32, 32], [48, 16], [16, 48]]
 CLIP = VISION | {"model_type": "clip_vision_model", "projection_dim": 32}
-CLIP_PATCHES = {
+CLIP_PATCHES: dict[str, Any] = {
     "patch_size": 4, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1,
 }  # fmt: skip
 VICUNA = chat("{{ m.role | upper }}: ", "<image>\n", " ", "ASSISTANT:")
@@ -51,15 +51,19 @@ def family(
     vision_config: Mapping[str, Any],
     config: Mapping[str, Any],
     *images: Any,
+    of: str = "",
     **processor: Any,
 ) -> Parts:
-    """The classes of this name: ``images`` and ``processor`` are for the processor."""
+    """The classes of this name: ``images`` and ``processor`` are for the processor.
+
+    The processor may be that ``of`` another model.
+    """
     first, *videos = images
     return Parts(
         getattr(hf, f"{name}Config")(
             text_config=text(tok, **text_config), vision_config=vision_config, **config
         ),
-        getattr(hf, f"{name}Processor")(first, tok, *videos, **processor),
+        getattr(hf, f"{of or name}Processor")(first, tok, *videos, **processor),
     )
 
 
@@ -115,7 +119,7 @@ def llava_onevision() -> Parts:
                   video, num_image_tokens=16, vision_feature_select_strategy="full")  # fmt: skip
 
 
-def internvl() -> Parts:
+def internvl(language: str = "qwen2", **layers: Any) -> Parts:
     tok = chatml_tokenizer(
         "<IMG_CONTEXT>\n",
         start_image_token="<img>",
@@ -126,8 +130,13 @@ def internvl() -> Parts:
     config = ids(tok, "token_id", image="<IMG_CONTEXT>")
     config |= {"image_seq_length": 4, "tie_word_embeddings": False}
     images = hf.GotOcr2ImageProcessor(size=SQUARE, max_patches=4)
-    return family("InternVL", tok, {"model_type": "qwen2", **rope()}, VISION, config, images,
+    text_config = {"model_type": language, **layers, **rope()}
+    return family("InternVL", tok, text_config, VISION, config, images,
                   hf.InternVLVideoProcessor(size=SQUARE), image_seq_length=4)  # fmt: skip
+
+
+def internvl3_5() -> Parts:
+    return internvl("qwen3", head_dim=16)
 
 
 def idefics(name: str, tok: Any, *images: Any) -> Parts:
@@ -277,10 +286,11 @@ def qwen(name: str, vision: dict[str, Any], text_config: dict[str, Any], start: 
         **{f"{key}_token": token for key, token in named.items()},
     )
     settings = {"patch_size": 4, "size": {"shortest_edge": 64, "longest_edge": 1024}}
-    video = hf.Qwen3VLVideoProcessor if name == "Qwen3VL" else hf.Qwen2VLVideoProcessor
+    video = hf.Qwen3VLVideoProcessor if name.startswith("Qwen3") else hf.Qwen2VLVideoProcessor
     images = hf.Qwen2VLImageProcessor(**settings), video(**settings)
     config = ids(tok, "token_id", **named)
-    return family(name, tok, text_config, QWEN_VISION | vision, config, *images)
+    processor = "Qwen3VL" if name == "Qwen3_5" else name
+    return family(name, tok, text_config, QWEN_VISION | vision, config, *images, of=processor)
 
 
 def qwen2_vl() -> Parts:
@@ -297,6 +307,17 @@ def qwen3_vl() -> Parts:
     vision |= {"num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]}
     positions = rope(mrope_section=[4, 2, 2], mrope_interleaved=True)
     return qwen("Qwen3VL", vision, {"head_dim": 16, **positions}, "")
+
+
+def qwen3_5() -> Parts:
+    """Qwen3.5: every other layer is linear attention, which carries state."""
+    vision: dict[str, Any] = {"hidden_size": 32, "out_hidden_size": 32}
+    vision |= {"num_position_embeddings": 16}
+    layers = {"layer_types": ["linear_attention", "full_attention"], "head_dim": 16}
+    layers |= {f"linear_{part}_head_dim": 8 for part in ("key", "value")}
+    layers |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
+    positions = rope(mrope_section=[2, 1, 1], mrope_interleaved=True, partial_rotary_factor=0.5)
+    return qwen("Qwen3_5", vision, layers | positions, "")
 
 
 def glm4v() -> Parts:
@@ -344,6 +365,41 @@ def gemma3(window: int = 512) -> Parts:
     return family("Gemma3", tok, layers, SIGLIP, config, images, image_seq_length=4)
 
 
+def gemma4() -> Parts:
+    """Gemma 4: every layer kind has its own rotary positions; image tokens of any shape."""
+    named = {"boi": "<|image>", "eoi": "<image|>", "image": "<|image|>"}
+    sound = {"boa": "<|audio>", "eoa": "<audio|>", "audio": "<|audio|>"}
+    tok = gemma_tokenizer(
+        "<|turn>",
+        "<turn|>",
+        "<|video|>",
+        template=chat(
+            "<|turn>{{ 'model' if m.role == 'assistant' else m.role }}\n",
+            "<|image|>",
+            "<turn|>\n",
+            "<|turn>model\n",
+            start="{{ bos_token }}",
+            text="{{ c.text | trim }}",
+        ),
+        **{f"{key}_token": token for key, token in (named | sound).items()},
+    )
+    layers: dict[str, Any] = {"layer_types": SLIDING, "sliding_window": 512, "head_dim": 8}
+    layers |= {"global_head_dim": 16, "hidden_size_per_layer_input": 0}
+    layers |= {"use_bidirectional_attention": "vision", "final_logit_softcapping": None}
+    vision = {**VISION, "head_dim": 16, "num_key_value_heads": 2, "pooling_kernel_size": 2}
+    vision |= {"position_embedding_size": 64}
+    config = ids(tok, "token_id", **{key: named[key] for key in ("boi", "eoi", "image")})
+    config |= ids(tok, "token_id", boa="<|audio>", audio="<|audio|>", video="<|video|>")
+    images = hf.Gemma4ImageProcessor(patch_size=4, max_soft_tokens=70, pooling_kernel_size=2)
+    video = hf.Gemma4VideoProcessor(patch_size=4, max_soft_tokens=70, pooling_kernel_size=2)
+    return Parts(
+        hf.Gemma4Config(
+            text_config=text(tok, **layers), vision_config=vision, audio_config=None, **config
+        ),
+        hf.Gemma4Processor(hf.Gemma4AudioFeatureExtractor(), images, tok, video),
+    )
+
+
 def gemma3_short_window() -> Parts:
     """Gemma 3 with a window shorter than its prompt."""
     return gemma3(window=16)
@@ -366,7 +422,8 @@ FAMILIES = {
     make.__name__: make
     for make in (
         llava, llava_next_llama, llava_next_vicuna, llava_next_mistral, llava_next_qwen2,
-        llava_onevision, internvl, qwen2_vl, qwen2_5_vl, qwen3_vl, gemma3, gemma3_short_window,
-        idefics3, smolvlm, mistral3, glm4v, aya_vision, paligemma, lfm2_vl, llama4, mllama,
+        llava_onevision, internvl, internvl3_5, qwen2_vl, qwen2_5_vl, qwen3_vl, qwen3_5, gemma3,
+        gemma3_short_window, gemma4, idefics3, smolvlm, mistral3, glm4v, aya_vision, paligemma,
+        lfm2_vl, llama4, mllama,
     )
 }  # fmt: skip

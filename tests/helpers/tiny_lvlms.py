@@ -21,10 +21,11 @@ from PIL import Image
 
 from tests.helpers.once import SHELF
 from tests.helpers.tiny_families import FAMILIES
+from tests.helpers.tiny_parts import Parts
 from tests.helpers.tiny_planted import plant
 
 __all__ = ["FAMILIES", "UNPACKED", "ask", "make", "write"]
-UNPACKED = {"paligemma", "lfm2_vl", "mllama"}
+UNPACKED = {"paligemma", "lfm2_vl", "mllama", "qwen3_5"}
 """Families whose captions cannot share the computation of their image."""
 
 
@@ -35,16 +36,20 @@ def make(family: str, folder: Path, *, answers: bool = False, begins: str = "num
     in another way.
     """
     name = f"{family}-{begins if answers else 'anything'}"
-    return SHELF.copy(name, folder, lambda target: write(family, target, begins if answers else ""))
+    return SHELF.copy(
+        name,
+        folder,
+        lambda target: write(FAMILIES[family](), target, begins if answers else "", family),
+    )
 
 
-def write(family: str, folder: Path, begins: str = "") -> None:
-    """Write a checkpoint of ``family`` into ``folder``, which answers if ``begins`` says how."""
-    config, processor = FAMILIES[family]()
+def write(parts: Parts, folder: Path, begins: str, seed: str) -> None:
+    """Write a checkpoint of ``parts`` into ``folder``, which answers if ``begins`` says how."""
+    config, processor = parts
     processor.chat_template = processor.tokenizer.chat_template
     config.tie_word_embeddings = config.get_text_config().tie_word_embeddings = False
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(zlib.crc32(family.encode()))
+        torch.manual_seed(zlib.crc32(seed.encode()))
         model = hf.AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
         for weight in model.parameters():
             if weight.numel() == 1:

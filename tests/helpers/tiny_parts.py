@@ -83,7 +83,7 @@ def vocabulary(kind: str) -> str:
         if kind == "gemma":
             alphabet.append("\n")
     trainer = trainers.BpeTrainer(
-        vocab_size=len(first) + len(alphabet) + 200,
+        vocab_size=len(first) + len(alphabet) + (198 if kind == "llama3" else 196),
         initial_alphabet=alphabet,
         special_tokens=first,
         show_progress=False,
@@ -100,6 +100,9 @@ def vocabulary(kind: str) -> str:
     }[kind]
     space = "Ġ" if kind in ("qwen", "llama3") else "▁"
     pairs += [(space, letter) for letter in "ABCDE"]
+    pairs += [("N", "o"), ("Y", "es")]
+    if kind != "llama3":  # there " Yes" is two tokens
+        pairs += [(space, "No"), (space, "Yes")]
     for left, right in pairs:
         model["vocab"].setdefault(left + right, len(model["vocab"]))
         model["merges"].append([left, right])

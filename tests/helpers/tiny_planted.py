@@ -14,7 +14,8 @@ def plant(
     """Let the token ``end``, the last of a prompt, call for an answer that begins in this way.
 
     number: "0.8" and anything more; rating: "0.8"; space: " 0.8"; prose: " the 0.8"; digit: " 8";
-    letters: " B".
+    letters: " B"; yes: "Yes" or "No"; thoughts: " the</think>0.8"; opened thoughts: the same after
+    "<think>".
     """
     space = "Ġ" if "Ġ" in vocabulary else "▁"
     digits = [vocabulary[digit] for digit in "0123456789"]
@@ -27,13 +28,20 @@ def plant(
         "space": [blank, *rating],
         "prose": [[vocabulary[f"{space}the"]], blank, *rating],
         "digit": [blank, digits, [eos]],
+        "yes": [[vocabulary[word] for word in ("Yes", "No")], [eos]],
         "letters": [[vocabulary[space + letter] for letter in "ABCDE"], [eos]],
-    }[begins]
+    }.get(begins, [])
+    if begins.endswith("thoughts"):
+        opened, closed = vocabulary["<think>"], vocabulary["</think>"]
+        chain = [[vocabulary[f"{space}the"]], [closed], *rating]
+        chain = [[opened], *chain] if begins.startswith("opened") else chain
     directions = torch.linalg.qr(torch.randn(head.shape[1], len(chain))).Q.T
     for direction, before, after in zip(directions, [[end], *chain], chain, strict=False):
         embedding[before] += 16 * direction
         head[after] += 2 * direction
-    if begins in ("letters", "digit"):
+    if begins.endswith("thoughts"):
+        embedding[vocabulary["ĊĊ"]] = embedding[closed]  # what ends a block without thoughts
+    if begins in ("letters", "digit", "yes"):
         return
     longer = [vocabulary[token] for token in map(str, range(10, 100)) if token in vocabulary]
     if begins == "number":

@@ -36,7 +36,7 @@ JUDGED = ["raw", "smoothing", "fleur", "discode", "paper"]
 
 def test_the_table() -> None:
     others = ["bertscore", "clip-s", "ref-clip-s", "pac-s", "ref-pac-s", "pac-s++", "ref-pac-s++"]
-    others += ["polos", "g-veval", "ref-g-veval", "clair"]
+    others += ["polos", "vqascore", "g-veval", "ref-g-veval", "clair"]
     names = [*TEXT, *others, *JUDGED, *(f"ref-{name}" for name in JUDGED)]
     assert list(METRICS) == names
     for name, row in METRICS.items():

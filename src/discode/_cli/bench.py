@@ -19,6 +19,7 @@ from discode._cli.flags import JudgeSpec, with_judge
 from discode._cli.lists import print_list, print_one
 from discode._cli.output import echo, stdout, store_beside, table_of
 from discode._files import replacing
+from discode._prompts import VQASCORE
 from discode.backends import kind_of
 from discode.bench._agreement import AgreementProtocol
 from discode.bench._layout import TABLE_FORMATS, CellTable, write_table
@@ -235,7 +236,7 @@ def _check_metrics(specs: Collection[str], judge: JudgeSpec) -> None:
     for spec in others:
         if not spec.startswith("scorefile:"):
             find_metric(spec)
-    if len(others) < len(specs):
+    if len(others) < len(specs) or VQASCORE.name in others:
         kind_of(judge.model or "embedded")[0].check(judge.options)
     elif unused := sorted({*judge.options, *(["model"] if judge.model else [])} - {"device"}):
         flag = "--model" if unused[0] == "model" else f"-M {unused[0]}"

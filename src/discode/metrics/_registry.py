@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from discode._judge import Judge, load
 from discode._plugins import Table
-from discode._prompts import Prompt
-from discode._scales import Scale
+from discode._prompts import VQASCORE, Prompt
+from discode._scales import YES_NO, Scale
 from discode._scores import Metric
 from discode.backends import Backend
 from discode.backends._served.client import ChatClient
@@ -180,6 +180,11 @@ def _make_polos(
     )
 
 
+def _make_vqascore(factory: MetricFactory, name: str) -> Metric:
+    judge = replace(factory.judge, prompt=VQASCORE, scale=YES_NO, references="never")
+    return judge.with_method("p-yes")
+
+
 def _make_chat_metric(factory: MetricFactory, name: str, endpoint: str, model: str) -> Metric:
     return chat_metric(factory.share(ChatClient, endpoint, model), name)
 
@@ -248,6 +253,7 @@ _ROWS = [
             Option("text_model", DEFAULT_POLOS_TEXT, "RoBERTa that they belong to", (TEXT,)),
         ),
     ),
+    MetricRow("vqascore", "VQAScore: the judge's P(Yes)", _IMAGE, _make_vqascore),
     MetricRow("g-veval", "G-VEval: a chat model's mean", _IMAGE, _make_chat_metric, _CHAT),
     MetricRow("ref-g-veval", "G-VEval with references", _BOTH, _make_chat_metric, _CHAT),
     MetricRow(

@@ -62,12 +62,12 @@ def test_a_space_after_a_turn_begins_is_told_and_removed(
     processor = Processor(small(how))
     assert "<|im_start|>" in tokens_with_space(Vocabulary(processor))
     with caplog.at_level(logging.WARNING):
-        check_spaces("yi", processor, None, "keep")
+        check_spaces("yi", Vocabulary(processor), None, "keep")
     assert "'<|im_start|>' in prompts of yi" in caplog.text
     assert "-M legacy_spaces=off" in caplog.text
     assert len(caplog.records) == 1
     caplog.clear()
-    check_spaces("yi", processor, None, "off")
+    check_spaces("yi", Vocabulary(processor), None, "off")
     assert not caplog.records
     assert not tokens_with_space(Vocabulary(processor))
     assert processor.tokenizer.tokenize("<|im_start|>us a") == ["<|im_start|>", *"us▁a"]
@@ -75,7 +75,7 @@ def test_a_space_after_a_turn_begins_is_told_and_removed(
 
 def test_vicuna_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     processor = Processor(small("metaspace"), "<s>USER: <image>\n%s ASSISTANT:")
-    check_spaces("vicuna", processor, None, "keep")
+    check_spaces("vicuna", Vocabulary(processor), None, "keep")
     assert not caplog.records
 
 
@@ -104,12 +104,12 @@ def test_yi_does_not_know_the_spaces_that_transformers_adds(
     yi = tokenizer(vocabulary, generate_merges(vocabulary, scores), how="metaspace")
     assert yi.tokenize("<|im_start|>user\na dog") == ["<|im_start|>", "▁user", "\n", "a", "▁dog"]
     processor = Processor(yi)
-    check_spaces("yi", processor, folder, "keep")
+    check_spaces("yi", Vocabulary(processor), folder, "keep")
     assert "legacy_spaces=off" in caplog.text
     caplog.clear()
-    check_spaces("vicuna", processor, folder.parent / "llama2_vicuna", "keep")
+    check_spaces("vicuna", Vocabulary(processor), folder.parent / "llama2_vicuna", "keep")
     assert not caplog.records  # its own sentencepiece model adds the space, too
-    check_spaces("yi", processor, folder, "off")
+    check_spaces("yi", Vocabulary(processor), folder, "off")
     # what sentencepiece itself gives for the text after the special token
     assert yi.tokenize("<|im_start|>user\na dog") == ["<|im_start|>", "user", "\n", "a", "▁dog"]
     assert yi.tokenize("hello 0.8") == ["hello", "▁", "0", ".", "8"]

@@ -65,7 +65,7 @@ class CogVLM(_Adapter):
     ) -> Any:
         """Run whole prompts (B, L) with images (B, 3, H, W)."""
         if past_key_values is not None:
-            raise BackendError("its code does not accept masks")
+            raise BackendError("its code cannot continue a shared prompt")
         with _keep_last(self.get_output_embeddings(), logits_to_keep):
             return self.model(images=[[image] for image in images], return_dict=True, **inputs)
 

@@ -6,6 +6,7 @@ if a model may begin with one ("ASSISTANT: 0.8"). Captions of an image share its
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import os
@@ -21,17 +22,18 @@ from numpy.typing import NDArray
 
 from discode._pairs import Pair
 from discode._prompts import FLEUR, Prompt
-from discode._scales import UNIT, Scale
+from discode._scales import UNIT, Scale, find_rating
 from discode.backends._base import Backend, Blocks
 from discode.backends._local.calibrate import calibrate
 from discode.backends._local.forward import Runner
-from discode.backends._local.generate import written_before_answer
+from discode.backends._local.generate import MAX_NEW_TOKENS, written_before_answer
 from discode.backends._local.load import LocalOptions, OpenedModel, open_model, short_message
 from discode.backends._local.prefix import Answers, CaptionGroup
-from discode.backends._local.vocabulary import TokenizedPrompt, readings_from_logp
+from discode.backends._local.vocabulary import TokenizedPrompt, Vocabulary, readings_from_logp
 from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
 from discode.images import ImageSource, image_digest
 from discode.readings import Identity, Readings, ReadingsCollector
+from discode.readings._sampled import count_ratings, from_counts
 
 T = TypeVar("T")
 LOG = logging.getLogger("discode")
@@ -66,6 +68,9 @@ class Local(Backend):
 
     def __init__(self, model: str | os.PathLike[str] | OpenedModel, **options: Any) -> None:
         self.options = LocalOptions(**options)
+        if self.options.thinking == "on" and self.options.read == "forced":
+            raise InputError("thinking=on reads what the model writes; it cannot use read=forced")
+        self.samples = self.options.samples or 0
         if not isinstance(model, OpenedModel):
             model = open_model(os.fspath(model), self.options)
         self._model = model
@@ -126,9 +131,28 @@ class Local(Backend):
             options.read if options.read != "auto" else "",
             "legacy_spaces=off" * (options.legacy_spaces == "off"),
             "second" * (options.second_decimal == "auto"),
+            *self._thinking(opened.vocabulary),
+            "sampled" * bool(self.samples),
         ]
         dtype = f"{options.quantize}-{opened.dtype}" if options.quantize else opened.dtype
         return Identity(opened.name, "+".join(filter(None, parts)), dtype)
+
+    def _thinking(self, vocabulary: Vocabulary) -> Iterator[str]:
+        """The revision's part for thoughts, if the model has any."""
+        if vocabulary.thinking == "on":  # samples without an end of the thoughts count as drawn
+            yield f"thinking={self.options.thinking_tokens}" if self.samples else "thinking"
+        elif vocabulary.template_options:
+            yield "thinking=off"
+
+    def sampling(self, n: int) -> Local:
+        """Return this model drawing ``n`` answers per pair instead of reading log-probabilities.
+
+        Draws are independent of all earlier ones, also of those of other processes.
+        """
+        view = copy.copy(self)
+        view._runner, view.samples = self.runner, n
+        view.identity = view._identity(self._model)
+        return view
 
     @property
     def capabilities(self) -> frozenset[str]:  # type: ignore[override]  # computed
@@ -136,11 +160,13 @@ class Local(Backend):
 
         Loads the model to find out.
         """
-        return frozenset({"hidden"} if self.runner.logit_scale else ())
+        return frozenset({"hidden"} if not self.samples and self.runner.logit_scale else ())
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
         """Raise unless every answer is one token."""
-        self._model.vocabulary.tokenize_prompt(prompt, scale, references=prompt.free is None)
+        self._model.vocabulary.tokenize_prompt(
+            prompt, scale, references=prompt.free is None, sampled=self.samples > 0
+        )
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
@@ -214,7 +240,7 @@ class Local(Backend):
                         jobs.append((rows, having))
                         continue
                     tokenized = self.runner.vocabulary.tokenize_prompt(
-                        prompt, scale, references=having
+                        prompt, scale, references=having, sampled=self.samples > 0
                     )
                     jobs.append((rows, threads.submit(self._prepare, pairs, rows, tokenized)))
                 if not jobs:
@@ -298,7 +324,7 @@ class Local(Backend):
 
     def _start(self, groups: list[CaptionGroup], hidden: bool) -> _Batch:
         """Submit images of one shape to the model, without waiting for its answers."""
-        if self.options.read == "generate":
+        if self.samples or self.options.read == "generate" or self._model.thinking == "on":
             return _Batch(groups)
         return _Batch(groups, *self._try(groups, lambda: self.runner.start(groups, hidden)))
 
@@ -342,6 +368,8 @@ class Local(Backend):
     def _readings(
         self, groups: list[CaptionGroup], answers: Answers | None, hidden: bool
     ) -> list[Readings]:
+        if self.samples:
+            return [self._sampled(group) for group in groups]
         if answers is None:
             return [self._generated(group, range(len(group.rows)), hidden) for group in groups]
         result = []
@@ -366,17 +394,25 @@ class Local(Backend):
         ]
 
     def _generated(self, group: CaptionGroup, indices: Sequence[int], hidden: bool) -> Readings:
-        """Let the model write up to its rating, caption by caption; then read all ratings there."""
+        """Let the model write up to its rating, caption by caption; then read all ratings there.
+
+        If it thinks, the rating is the one after its thoughts.
+        """
         tokenized, vocabulary = group.tokenized, self.runner.vocabulary
         gather = ReadingsCollector(tokenized.scale, len(indices))
         written: dict[int, list[int]] = {}
         for place, index in enumerate(indices):
-            tokens = self.runner.generate(group, index)
-            pieces = [vocabulary.piece(tokens, step) for step in range(len(tokens))]
+            tokens = self.runner.generate(group, index, self._most_tokens)
+            start = vocabulary.answer_start(tokens, self._most_tokens)
+            answer = tokens[start:]
+            pieces = [vocabulary.piece(answer, step) for step in range(len(answer))]
             try:
-                written[index] = written_before_answer(tokens, pieces, tokenized)
+                if start is None:
+                    raise InputError(self._why_unended())
+                before = written_before_answer(answer, pieces, tokenized)
+                written[index] = tokens[:start] + before
             except InputError as error:
-                why = f"{error}; read=forced can read it"
+                why = str(error) + "; read=forced can read it" * (vocabulary.thinking == "off")
                 gather.add(Readings.failed(tokenized.scale, [why]), [place])
         if written:
             groups = [group.after(written)]
@@ -384,6 +420,31 @@ class Local(Backend):
             (readings,) = self._forced(groups, answers, hidden, "generated")
             gather.add(readings, [i for i, index in enumerate(indices) if index in written])
         return gather.readings()
+
+    @property
+    def _most_tokens(self) -> int:
+        """The maximum tokens to generate."""
+        thoughts = self.options.thinking_tokens if self._model.thinking == "on" else 0
+        return MAX_NEW_TOKENS + thoughts
+
+    def _why_unended(self) -> str:
+        if self._model.thinking == "off":
+            return f"the model thinks, {self._model.vocabulary.tried}"
+        tokens = self.options.thinking_tokens
+        return f"its thoughts did not end within {tokens} tokens; set a larger thinking_tokens"
+
+    def _sampled(self, group: CaptionGroup) -> Readings:
+        """Draw answers to each caption, and count the ratings in them."""
+        vocabulary, scale = self.runner.vocabulary, group.tokenized.scale
+        counts = []
+        for index in range(len(group.rows)):
+            ratings = []
+            for tokens in self.runner.sample(group, index, self.samples, self._most_tokens):
+                start = vocabulary.answer_start(tokens, self._most_tokens)
+                text = vocabulary.tokenizer.decode(tokens[start:], skip_special_tokens=True)
+                ratings.append(None if start is None else find_rating(text, scale))
+            counts.append(count_ratings(scale, ratings))
+        return from_counts(scale, np.stack(counts), np.full(len(counts), self.samples))
 
 
 def _digest(image: ImageSource) -> str | ImageError:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode._arrays import widest_float
+from discode._extras import require_transformers
 from discode.backends._local.generate import MAX_NEW_TOKENS
 from discode.backends._local.gpu.fused import (
     RotaryModules,
@@ -103,6 +104,9 @@ class Runner:
             self.rounding = 2.0**-5
         self.lock = opened.lock
         self._device = opened.device
+        # torch's own generator has the same seed in every process, which would repeat the draws.
+        self.dice = torch.Generator(opened.device)
+        self.dice.seed()
         self._head_rows: dict[TokenizedPrompt, Any] = {}
         self._id_tensors: dict[TokenizedPrompt, _Ids] = {}
         self._rotary_modules: RotaryModules = {}
@@ -136,6 +140,7 @@ class Runner:
                 tokenize=True,
                 return_dict=True,
                 return_tensors="pt",
+                **self.vocabulary.template_options,
             )
         # Processors refuse images (too narrow, too small) with any exception.
         except Exception as error:
@@ -144,25 +149,71 @@ class Runner:
         ids = inputs.pop("input_ids")
         return ids, {k: v for k, v in inputs.items() if k not in ("attention_mask", "labels")}
 
-    def generate(self, group: CaptionGroup, index: int) -> list[int]:
-        """Generate the answer to one caption of a group greedily."""
+    def _whole_prompt(self, group: CaptionGroup, index: int) -> tuple[Any, dict[str, Any]]:
+        """The ids (1, L) of one caption's prompt, and the model's other inputs."""
         torch = require("torch", "hf")
         image, pair = group.image, group.pairs[index]
         if image.opened is not None:
             text = group.tokenized.render(pair.caption, pair.references)
             image = ProcessedImage(*self.process(text, image.opened))
-            ids, inputs = image.ids, self.model_inputs([image])
-        else:
-            suffix = torch.tensor([group.suffixes[index]])
-            ids = torch.cat([image.ids, suffix], dim=1)
-            inputs = self.model_inputs([image], longer=suffix.shape[1])
-        ids = ids.to(self._device)
+            return image.ids.to(self._device), self.model_inputs([image])
+        suffix = torch.tensor([group.suffixes[index]])
+        ids = torch.cat([image.ids, suffix], dim=1)
+        return ids.to(self._device), self.model_inputs([image], longer=suffix.shape[1])
+
+    def sample(
+        self, group: CaptionGroup, index: int, draws: int, most: int = MAX_NEW_TOKENS
+    ) -> list[list[int]]:
+        """Draw answers of at most ``most`` tokens to one caption of a group, at temperature 1.
+
+        The prompt runs once; the draws share its keys and values, and continue as one batch.
+        """
+        ids, inputs = self._whole_prompt(group, index)
+        at_once = max(1, self.tokens_that_fit() // (ids.shape[1] + most))
+        answers: list[list[int]] = []
+        while draws > len(answers):
+            answers += self._draw(ids, inputs, min(at_once, draws - len(answers)), most)
+        return answers
+
+    def _draw(self, ids: Any, inputs: dict[str, Any], draws: int, most: int) -> list[list[int]]:
+        """Draw answers to the prompt ``ids`` (1, L) in one batch."""
+        torch, transformers = require("torch", "hf"), require_transformers()
+        settings = getattr(self.model, "generation_config", None)
+        ends = getattr(settings, "eos_token_id", None) or self.vocabulary.tokenizer.eos_token_id
+        eos = torch.tensor(ends, device=self._device).flatten()
+        precise = widest_float(self._device)
+        drawn = ids[:, :0].expand(draws, 0)
+        with self.lock, torch.inference_mode():
+            cache = transformers.DynamicCache(config=self.text_config)
+            _, logits = self.run(ids, inputs, cache, keep=1)
+            delta = self.rope_delta(1)
+            cache.reorder_cache(torch.zeros(draws, dtype=torch.long, device=self._device))
+            logits = logits.expand(draws, -1, -1)
+            while True:
+                p = logits[:, -1].to(precise).softmax(-1)
+                token = torch.multinomial(p, 1, generator=self.dice)
+                drawn = torch.cat([drawn, token], dim=1)
+                ended = torch.isin(drawn, eos)
+                if drawn.shape[1] == most or ended.any(dim=1).all():
+                    break
+                inputs = {}
+                if delta is not None:
+                    place = delta + cache.get_seq_length()
+                    inputs["position_ids"] = place.expand(3, draws, 1)
+                _, logits = self.run(token, inputs, cache, keep=1)
+        lengths = (ended.cumsum(1) == 0).sum(1).tolist()
+        return [row[:end] for row, end in zip(drawn.tolist(), lengths, strict=True)]
+
+    def generate(self, group: CaptionGroup, index: int, most: int = MAX_NEW_TOKENS) -> list[int]:
+        """Generate the answer to one caption of a group greedily."""
+        torch = require("torch", "hf")
+        ids, inputs = self._whole_prompt(group, index)
         with self.lock, torch.inference_mode():
             out = self.model.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
                 **inputs,
-                max_new_tokens=MAX_NEW_TOKENS,
+                max_new_tokens=most,
                 do_sample=False,
                 repetition_penalty=1.0,  # some models' defaults penalise a second zero
                 return_dict_in_generate=True,
@@ -318,7 +369,7 @@ class Runner:
         """The maximum tokens after an image's prefix, without the forced stems."""
         most = getattr(self.text_config, "max_position_embeddings", None) or 1 << 30
         used = image.ids.shape[1] - (len(tokenized.tail) if image.opened is not None else 0)
-        longest = max(map(len, tokenized.stems)) + bool(self.decimal_stems(tokenized))
+        longest = max(map(len, tokenized.stems), default=0) + bool(self.decimal_stems(tokenized))
         return int(most - used - longest)
 
     def images_that_fit(self, image: ProcessedImage) -> int:

@@ -14,7 +14,7 @@ from discode.backends._local.vocabulary import TokenizedPrompt
 from discode.errors import InputError
 
 MAX_NEW_TOKENS = 10
-"""Enough for "Score: 0.75"."""
+"""Enough for "Score: 0.75", after thoughts if there are any."""
 
 
 def written_before_answer(

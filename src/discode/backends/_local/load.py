@@ -70,6 +70,15 @@ class LocalOptions(Configurable):
         "if the model is unlikely to begin with a stem",
         *("auto", "forced", "generate"),
     )
+    thinking: str = option(
+        "off",
+        "off asks the chat template for no thoughts; on reads the rating after the thoughts",
+        *("off", "on"),
+    )
+    thinking_tokens: int = option(2048, "maximum tokens of the thoughts", SIZE)
+    samples: int | None = option(
+        None, "answers to draw per pair; default: log-probabilities are read", SIZE, None
+    )
     second_decimal: str = option(
         "auto", "second decimal if the model writes one; off continues a 0.2 store", *AUTO_OFF
     )
@@ -99,6 +108,7 @@ class OpenedModel:
     revision: str
     dtype: str
     device: Any
+    thinking: str = "off"
     lock: Any = field(default_factory=RLock, compare=False)
 
     @cached_property
@@ -109,7 +119,7 @@ class OpenedModel:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The processor's tokenizer and chat template."""
-        return Vocabulary(self.processor)
+        return Vocabulary(self.processor, self.thinking)
 
 
 def choose_device_and_dtype(device: str | None, dtype: str) -> tuple[str, str]:
@@ -175,7 +185,8 @@ def open_model(name: str, options: LocalOptions) -> OpenedModel:
     if described.remote:  # the processor needs the model's code
         processor = described.remote.adapter(load(), processor)
     else:
-        check_spaces(name, processor, cached or folder, options.legacy_spaces)
+        vocabulary = Vocabulary(processor, options.thinking)
+        check_spaces(name, vocabulary, cached or folder, options.legacy_spaces)
     commit = cached.name if cached else options.revision or "main"
     return OpenedModel(
         (lambda: processor) if described.remote else load,
@@ -184,6 +195,7 @@ def open_model(name: str, options: LocalOptions) -> OpenedModel:
         digest or commit[:12],
         dtype,
         torch.device(device),
+        options.thinking,
     )
 
 

@@ -21,20 +21,20 @@ LOG = logging.getLogger("discode")
 SPACE = "▁"
 
 
-def check_spaces(name: str, processor: Any, folder: Path | None, wanted: str) -> None:
+def check_spaces(name: str, vocabulary: Vocabulary, folder: Path | None, wanted: str) -> None:
     """Warn about spaces that were not in the model's training; ``wanted="off"`` removes them.
 
     A sentencepiece model in ``folder`` decides. Without one, a space after the token that begins a
     turn is considered wrong: in templates of models that were trained with these spaces, only the
     first token and the image precede text.
     """
-    tokenizer = getattr(processor, "tokenizer", processor)
+    processor, tokenizer = vocabulary.processor, vocabulary.tokenizer
     if not hasattr(tokenizer, "backend_tokenizer"):
         return
-    after = tokens_with_space(Vocabulary(processor))
+    after = tokens_with_space(vocabulary)
     if wanted == "off":
         remove_spaces(tokenizer)
-        if left := tokens_with_space(Vocabulary(processor)):
+        if left := tokens_with_space(vocabulary):
             raise BackendError(
                 f"legacy_spaces=off does not work for {name}: its tokenizer still adds a space "
                 f"after {left[0]!r}"

@@ -6,6 +6,7 @@ followed by the stem and the answer, and comparing.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +23,12 @@ from discode.readings import Readings
 
 # Captions that begin in different ways: the ids that all their prompts share are the prefix.
 _BEGINNINGS = ("a dog", "7 dogs", "'a'", "Été", "猫", ".", "-a", ")", "\u0301a", "\U0001f415", '"')
+
+_SWITCH = "enable_thinking"
+"""The variable of chat templates that switches a model's thoughts on and off."""
+_THOUGHTS_BEGIN = ("<think>", "[THINK]", "◁think▷", "<|channel>")
+_THOUGHTS_END = ("</think>", "[/THINK]", "◁/think▷", "<channel|>", "[RESULT]", "Final Score:")
+"""What precedes a rating after thoughts; the last two are those of judges that explain first."""
 
 
 def conversation(text: str, image: Any = None) -> list[dict[str, Any]]:
@@ -126,21 +133,50 @@ class TokenizedPrompt:
 
 
 class Vocabulary:
-    """A processor's tokenizer and chat template."""
+    """A processor's tokenizer and chat template; ``thinking`` is "on" or "off"."""
 
-    def __init__(self, processor: Any) -> None:
-        self.processor = processor
+    def __init__(self, processor: Any, thinking: str = "off") -> None:
+        self.processor, self.thinking = processor, thinking
         self.tokenizer = getattr(processor, "tokenizer", processor)
         added = {str(token) for token in self.tokenizer.get_added_vocab()}
         self.control_tokens = frozenset(added | set(self.tokenizer.all_special_tokens))
-        self._prompts: dict[tuple[str, Scale], TokenizedPrompt] = {}
+        self._prompts: dict[tuple[str, Scale, bool], TokenizedPrompt] = {}
+
+    @cached_property
+    def template_options(self) -> dict[str, bool]:
+        """The chat template's switch for thoughts, if it makes a difference.
+
+        Raises if the prompt makes the model think although it should not.
+        """
+        options = {_SWITCH: self.thinking == "on"}
+        if not self._has_switch or self._chat("", options) == self._chat("", {}):
+            options = {}
+        if self.thinking == "off" and _is_thinking(self._chat("", options)):
+            raise InputError(
+                f"this model always thinks: its chat template begins the thoughts, {self.tried}"
+            )
+        return options
+
+    @property
+    def _has_switch(self) -> bool:
+        parts = (self.processor, self.tokenizer)
+        return any(_SWITCH in str(getattr(part, "chat_template", "")) for part in parts)
+
+    @property
+    def tried(self) -> str:
+        """What was tried to switch thoughts off, and what to do instead."""
+        tried = f"although {_SWITCH}=false was set" if self._has_switch else f"without {_SWITCH}"
+        return f"{tried}; set thinking=on (-M thinking=on), or use another model"
 
     def chat(self, text: str) -> str:
         """Apply the chat template to a text, with a placeholder for the image."""
+        return self._chat(text, self.template_options)
+
+    def _chat(self, text: str, options: dict[str, bool]) -> str:
         try:
             return str(
                 self.processor.apply_chat_template(
-                    conversation(text), add_generation_prompt=True, tokenize=False
+                    conversation(text), add_generation_prompt=True, tokenize=False, **options
                 )
             )
         # A template may be invalid, or refuse images with any exception.
@@ -167,14 +203,42 @@ class Vocabulary:
         after = self.tokenizer.decode(tokens[: step + 1], skip_special_tokens=True)
         return str(after[len(before) :])
 
-    def tokenize_prompt(self, prompt: Prompt, scale: Scale, *, references: bool) -> TokenizedPrompt:
-        """Tokenise a prompt on a scale; raises if an answer is not one token."""
-        key = (prompt.template(references), scale)
+    def answer_start(self, tokens: Sequence[int], most: int) -> int | None:
+        """Find where the answer begins after thoughts; None if they have not ended.
+
+        Without marks, a text of ``most`` tokens of a model that should think is unfinished: a
+        number in its explanation is no rating.
+        """
+        text = self._text(tokens)
+        if _is_thinking(self.chat("") + text):
+            return None
+        ends = [text.rfind(mark) + len(mark) for mark in _THOUGHTS_END if mark in text]
+        if self.thinking == "on" and not ends and len(tokens) >= most:
+            return None
+        counts = range(len(tokens) + 1)
+        return bisect.bisect_left(
+            counts, max(ends, default=0), key=lambda count: len(self._text(tokens[:count]))
+        )
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, with special tokens, which marks of thoughts are."""
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=False))
+
+    def tokenize_prompt(
+        self, prompt: Prompt, scale: Scale, *, references: bool, sampled: bool = False
+    ) -> TokenizedPrompt:
+        """Tokenise a prompt on a scale; raises if an answer is not one token.
+
+        Ratings in sampled answers are found by their text, so that no token is needed.
+        """
+        key = (prompt.template(references), scale, sampled)
         if key not in self._prompts:
-            self._prompts[key] = self._tokenize(prompt, scale, references)
+            self._prompts[key] = self._tokenize(prompt, scale, references, sampled)
         return self._prompts[key]
 
-    def _tokenize(self, prompt: Prompt, scale: Scale, references: bool) -> TokenizedPrompt:
+    def _tokenize(
+        self, prompt: Prompt, scale: Scale, references: bool, sampled: bool
+    ) -> TokenizedPrompt:
         def render(caption: str) -> str:
             shown = [caption] if references else []
             return prompt.render(caption, shown, scale, self.control_tokens)
@@ -186,7 +250,7 @@ class Vocabulary:
             other = self.encode(render(beginning))
             same = (a == b for a, b in zip(first, other, strict=False))
             shared = min(shared, next((i for i, yes in enumerate(same) if not yes), shared))
-        spellings = self._spellings(text, first, scale)
+        spellings = () if sampled else self._spellings(text, first, scale)
         return TokenizedPrompt(
             self, prompt, scale, text, tuple(first[:shared]), first[shared:], spellings
         )
@@ -261,6 +325,11 @@ class Vocabulary:
                 numbers.setdefault(token[0], []).append(int(i))
         # A vocabulary's order changes from run to run, and sums with it.
         return {digit: sorted(ids) for digit, ids in numbers.items()}
+
+
+def _is_thinking(text: str) -> bool:
+    """Whether thoughts have begun in a text and not ended."""
+    return max(map(text.rfind, _THOUGHTS_BEGIN)) > max(map(text.rfind, _THOUGHTS_END))
 
 
 @np.errstate(invalid="ignore")  # a broken model's NaN becomes a failed row
