@@ -90,8 +90,9 @@ def print_estimate(
 def _first(backend: Served) -> str:
     """Describe the requests that find out what a server supports."""
     openai = backend.models[0].startswith("openai:")
-    more = 3 * (not openai) + 2 * (backend.options.read != "generate")  # images, begun answers
-    trial = "one without an image" + (f" (and up to {more} more)" if more else "")
+    # Thinking and sampling, images, begun answers.
+    more = 5 + 3 * (not openai) + 2 * (backend.options.read != "generate")
+    trial = f"one without an image (and up to {more} more)"
     return f"{'' if openai else 'one to /tokenize and '}{trial}, to find out what it supports"
 
 
