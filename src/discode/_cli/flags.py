@@ -60,7 +60,7 @@ References = Annotated[
 ]
 Top = Annotated[
     int | None,
-    input_flag(min=1, metavar="N", help="Only the N rows with the lowest scores."),
+    output_flag(min=1, metavar="N", help="Only the N rows with the lowest scores."),
 ]
 _DATA = input_flag(metavar="FOLDER", help="Folder of a benchmark, or of several benchmark folders.")
 Data = Annotated[Path, _DATA]
@@ -130,7 +130,7 @@ _SCALE = judge_flag("--scale", "-s", metavar="NAME", help="Rating scale: unit, t
 Scale = Annotated[str | None, _SCALE]
 Scales = Annotated[list[str] | None, _SCALE]
 Prompt = Annotated[
-    str | None, judge_flag(metavar="NAME", help="fleur, caption-last, or a text file.")
+    str | None, judge_flag(metavar="NAME", help="One of `discode prompts`, or a text file.")
 ]
 BatchSize = Annotated[int | None, model_flag(metavar="N", help="Pairs per batch.")]
 _STORE = judge_flag(
