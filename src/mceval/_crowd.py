@@ -1,4 +1,4 @@
-"""Write tasks for crowd platforms: as Mechanical Turk questions, or as a plain table.
+"""Write tasks for crowd platforms: for Mechanical Turk's website, or as a plain table.
 
 Workers are not known in advance, so a task is an image with as many assignments as it has open
 slots. The page itself draws which caption is on the left and sends the side along. The names of
@@ -8,10 +8,9 @@ tasks do not reveal gold questions or the user study.
 from __future__ import annotations
 
 import html
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -28,24 +27,13 @@ from mceval.rules import random_bits
 
 FORMATS = ("mturk", "csv")
 COLUMNS = ("task", "kind", "domain", "image_url", "first", "second", "caption", "assignments")
-QUALIFICATIONS: dict[str, dict[str, Any]] = {
-    "at least 99 % of their work was approved": {
-        "QualificationTypeId": "000000000000000000L0",
-        "Comparator": "GreaterThanOrEqualTo", "IntegerValues": [99],
-    },
-    "more than 5,000 approved tasks": {
-        "QualificationTypeId": "00000000000000000040",
-        "Comparator": "GreaterThan", "IntegerValues": [5000],
-    },
-    "the platform's Masters qualification": {
-        "QualificationTypeId": "2F1QJWKUDD8XADTFD2Q0G6UTO95ALH", "Comparator": "Exists",
-    },
-    "in the United States or the United Kingdom": {
-        "QualificationTypeId": "00000000000000000071",
-        "Comparator": "In", "LocaleValues": [{"Country": "US"}, {"Country": "GB"}],
-    },
-}  # fmt: skip
-"""Worker requirements of the paper, with their QualificationRequirements of Mechanical Turk."""
+QUALIFICATIONS = (
+    "at least 99 % of their work was approved",
+    "more than 5,000 approved tasks",
+    "the platform's Masters qualification",
+    "in the United States or the United Kingdom",
+)
+"""Worker requirements of the paper."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +136,8 @@ def write_tasks(
 ) -> None:
     """Write tasks for a platform into a new or empty folder; ``skips``: whether people may skip.
 
-    "mturk": for the requester's website hits-KIND.csv with the layout KIND.html; for the API
-    questions/NAME.xml and hit-KIND.json, the other parameters of CreateHIT. "csv": tasks.csv with
-    unescaped texts. Both have README.txt with instructions and worker requirements.
+    "mturk": hits-KIND.csv with the layout KIND.html, for the requester's website. "csv": tasks.csv
+    with unescaped texts. Both have README.txt with instructions and worker requirements.
     """
     if form not in FORMATS:
         raise InputError(f"unknown form {form!r}; allowed: {', '.join(FORMATS)}")
@@ -162,25 +149,18 @@ def write_tasks(
         from mceval._web.crowd_page import CrowdPages
 
         pages = CrowdPages(instructions, skips=skips)
-        # Fails before any file is written if a page is too large or a reward is 0.
-        pages.question(max(tasks, key=_length))
-        parameters = {task.kind: hit_parameters(task.kind, pay_per_hour) for task in tasks}
+        pages.check(max(tasks, key=_length))  # before any file is written
+    rewards = {kind: reward(kind, pay_per_hour) for kind in sorted({task.kind for task in tasks})}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "README.txt").write_text(_readme(tasks, form), encoding="utf-8")
+    (folder / "README.txt").write_text(_readme(tasks, form, rewards), encoding="utf-8")
     if form == "csv":
         _write_csv(folder / "tasks.csv", tasks, escape=False)
         return
-    for kind in sorted(parameters):
+    for kind in rewards:
         # The website inserts the text of columns unescaped, so they are escaped here.
         some = [task for task in tasks if task.kind == kind]
         _write_csv(folder / f"hits-{kind}.csv", some, escape=True)
         (folder / f"{kind}.html").write_text(pages.layout(kind), encoding="utf-8")
-        words = json.dumps(parameters[kind], indent=2)
-        (folder / f"hit-{kind}.json").write_text(words + "\n", encoding="utf-8")
-    (folder / "questions").mkdir()
-    for task in tasks:
-        path = folder / "questions" / f"{task.task}.xml"
-        path.write_text(pages.question(task), encoding="utf-8")
 
 
 @transaction
@@ -201,42 +181,23 @@ def _length(task: CrowdTask) -> int:
     return len(html.escape("".join((task.image_url, *task.captions))).encode())
 
 
-def hit_parameters(kind: str, pay_per_hour: float = 0.0) -> dict[str, Any]:
-    """The parameters of CreateHIT other than Question and MaxAssignments.
+def reward(kind: str, pay_per_hour: float) -> str:
+    """Pay in USD for a task of the seconds of ``discode mceval plan``; "" if no pay was promised.
 
-    The reward follows from the pay per hour and the seconds per task of ``discode mceval plan``. It
-    is missing if no pay was promised: then you pass it to CreateHIT.
-
-    >>> hit_parameters("compare", 24.0)["Reward"], "Reward" in hit_parameters("compare")
-    ('0.20', False)
+    >>> reward("compare", 24.0)
+    '0.20'
     """
-    title, seconds = {
-        "compare": ("Which of two captions describes an image better?", Target().compare_seconds),
-        "revise": ("Correct the caption of an image", Target().revise_seconds),
-    }[kind]
-    parameters: dict[str, Any] = {
-        "Title": title,
-        "Description": "Look at one image and answer. Every task has a guide with examples.",
-        "Keywords": "image, caption, English",
-        "AssignmentDurationInSeconds": 900,
-        "LifetimeInSeconds": 7 * 86400,
-        "AutoApprovalDelayInSeconds": 3 * 86400,
-        "QualificationRequirements": [
-            {**rule, "ActionsGuarded": "DiscoverPreviewAndAccept"}
-            for rule in QUALIFICATIONS.values()
-        ],
-    }
-    if pay_per_hour:
-        parameters["Reward"] = reward = f"{pay_per_hour * seconds / 3600:.2f}"
-        if float(reward) == 0:
-            raise InputError(
-                f"{pay_per_hour:g} USD per hour gives a reward of {reward} for {seconds:g} s; the "
-                f"minimum is 0.01, or {36 / seconds:.2f} per hour"
-            )
-    return parameters
+    seconds = Target().compare_seconds if kind == "compare" else Target().revise_seconds
+    pay = f"{pay_per_hour * seconds / 3600:.2f}"
+    if pay_per_hour and float(pay) == 0:
+        raise InputError(
+            f"{pay_per_hour:g} USD per hour gives a reward of {pay} for {seconds:g} s; the "
+            f"minimum is 0.01, or {36 / seconds:.2f} per hour"
+        )
+    return pay if pay_per_hour else ""
 
 
-def _readme(tasks: list[CrowdTask], form: str) -> str:
+def _readme(tasks: list[CrowdTask], form: str, rewards: Mapping[str, str]) -> str:
     wanted = sum(task.assignments for task in tasks)
     lines = [
         f"{len(tasks)} tasks for {wanted} answers.",
@@ -246,19 +207,14 @@ def _readme(tasks: list[CrowdTask], form: str) -> str:
         "",
         "Each worker answers a task once. The column `assignments` is the number of workers per",
         "task, so start one batch per number. Host every image at its `image_url`.",
+        *(f"Reward of a task to {kind}: {pay} USD." for kind, pay in rewards.items() if pay),
         "",
     ]
     if form == "mturk":
-        lines += [
-            "Website: hits-KIND.csv is the batch, KIND.html the layout of its project.",
-            "API: CreateHIT with hit-KIND.json, Question=questions/NAME.xml, MaxAssignments from",
-            "the table, and your Reward if hit-KIND.json has none. In the sandbox, leave out the",
-            "Masters qualification, which has another id there. The results are the Assignments",
-            "of ListAssignmentsForHIT, as one JSON list or one per line.",
-        ]
+        lines += ["hits-KIND.csv is the batch, KIND.html the layout of its project."]
     else:
         lines += ["tasks.csv: one task per row; 0 is `first`, 1 is `second` in the results."]
-    lines += ["", "Results: discode mceval import DATABASE RESULTS (CSV, JSON or JSON lines)"]
+    lines += ["", "Results: discode mceval import DATABASE RESULTS"]
     return "\n".join(lines) + "\n"
 
 

@@ -10,10 +10,8 @@ An unreadable file is refused as a whole, so that no worker is rejected for its 
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +33,7 @@ from mceval.queue._leases import IDLE_SECONDS, person_may_have, texts_of
 
 # Names of columns: those of Mechanical Turk, then those of a plain table.
 _COLUMNS: dict[str, tuple[str, ...]] = {
-    "task": ("Input.task", "Answer.task", "task"),
+    "task": ("Input.task", "task"),
     "worker": ("WorkerId", "worker"),
     "assignment": ("AssignmentId", "assignment"),
     "seconds": ("WorkTimeInSeconds", "seconds"),
@@ -130,8 +128,6 @@ def import_results(db: Database, path: Path, now: float) -> list[Decision]:
 def _read(path: Path) -> list[_Result]:
     results: dict[str, _Result] = {}
     for where, row in read_rows(path):
-        if str(row.get("Answer")).lstrip().startswith("<"):
-            row |= _of_api(row, where)
         cells = {name: _cell(row, columns) for name, columns in _COLUMNS.items()}
         for name in ("task", "worker", "seconds"):
             if not cells[name]:
@@ -167,29 +163,6 @@ def _bit(text: str, name: str, where: str) -> int | None:
             "the answer"
         )
     return _BITS.get(text.casefold())
-
-
-def _of_api(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Convert an assignment of ListAssignmentsForHIT to the website's columns."""
-    try:
-        answers = ElementTree.fromstring(str(row["Answer"])).findall("{*}Answer")
-        begun, sent = (_moment(row[name]) for name in ("AcceptTime", "SubmitTime"))
-    except (ElementTree.ParseError, KeyError, ValueError, OverflowError) as error:
-        raise InputError(
-            f"{where} is not an assignment of ListAssignmentsForHIT: {error}"
-        ) from error
-    fields = {
-        f"Answer.{answer.findtext('{*}QuestionIdentifier')}": answer.findtext("{*}FreeText") or ""
-        for answer in answers
-    }
-    return {"WorkTimeInSeconds": sent - begun, **fields}
-
-
-def _moment(value: object) -> float:
-    """Parse a time: seconds as a number, or ISO 8601."""
-    if isinstance(value, (int, float)):
-        return float(value)
-    return datetime.fromisoformat(str(value).replace("Z", "+00:00")).timestamp()
 
 
 @transaction

@@ -45,13 +45,11 @@ class Rules(Configurable):
     seed: int = option(
         0, "seed of every draw", Numbers("a whole number", lambda x: True, whole=True)
     )
-    people: int = option(
-        3, "number of people who compare the two candidates of an image", _upwards(1)
-    )
-    consensus: str = option("all", "who must agree; otherwise the image is discarded", *CONSENSUS)
-    writers: int = option(4, "candidates that an image needs before people see it", _upwards(3))
+    people: int = option(3, "people per image", _upwards(1))
+    consensus: str = option("all", "who must agree, or the image is discarded", *CONSENSUS)
+    writers: int = option(4, "captions that an image needs before people see it", _upwards(3))
     revise: str = option(
-        "always", "always, as in the paper, or once people have agreed, which is cheaper", *REVISE
+        "always", "when captions are revised: at once, or after consensus", *REVISE
     )
     flags: int = option(2, "discard an image that this many people flag", _upwards(1))
     skips: int = option(5, "discard an image that this many people skip; 0: no skips", _upwards(0))

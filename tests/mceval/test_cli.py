@@ -181,10 +181,8 @@ def test_a_platforms_pages_by_the_papers_protocol(tmp_path: Path) -> None:
     for path in caption_files(tmp_path, DOMAINS, tmp_path):
         fine(run("candidates", db, "--writer", path.stem, "--file", path))
     fine(run("tasks", db, tmp_path / "hits", "--image-url", "https://x/{digest}{suffix}"))
-    files = [tmp_path / "hits" / f"{kind}.html" for kind in ("compare", "revise")]
-    files += (tmp_path / "hits" / "questions").iterdir()
-    for file in files:
-        page = file.read_text(encoding="utf-8")
+    for kind in ("compare", "revise"):
+        page = (tmp_path / "hits" / f"{kind}.html").read_text(encoding="utf-8")
         assert 'id="flag"' in page
         assert 'id="skip"' not in page
 

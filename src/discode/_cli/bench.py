@@ -127,6 +127,7 @@ def pairs(
 
 @app.command(cls=flags.Verb)
 @with_judge
+@flags.with_options("agreement", AgreementProtocol, "ties", "tau_m", panel=flags.STATISTICS)
 def run(
     benchmark: flags.BenchmarkNames,
     data: flags.Data,
@@ -135,17 +136,6 @@ def run(
     skip_missing: Annotated[
         bool, flags.input_flag("--skip-missing", help="Skip benchmarks that --data does not have.")
     ] = False,
-    ties: Annotated[
-        str, flags.statistics_flag(metavar="NAME", help="Tied preferences: wrong or half.")
-    ] = "wrong",
-    tau_m: Annotated[
-        str,
-        flags.statistics_flag(
-            metavar="NAME",
-            help="m of τ_c: people, the number of distinct ratings, or scipy, the smaller of that "
-            "and the metric's.",
-        ),
-    ] = "people",
     measures: flags.Measures = None,
     resamples: flags.Resamples = 1000,
     seed: flags.Seed = 0,
@@ -160,9 +150,10 @@ def run(
     signature: flags.FullSignatures = False,
     *,
     spec: JudgeSpec,
+    agreement: dict[str, Any],
 ) -> None:
     """Score benchmarks with metrics, and print the agreement with people."""
-    protocol = AgreementProtocol(ties, resamples, seed, tau_m=tau_m)
+    protocol = AgreementProtocol(resamples=resamples, seed=seed, **agreement)
     if measures:
         check_measures(measures)
     labels = label_metrics(metric)

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ from discode.backends._served.throttle import COLLECTING, RequestThrottle
 from discode.bench._layout import TABLE_FORMATS
 from discode.bench._tables import RATING_MEASURES
 from discode.errors import DiscodeError, InputError
-from discode.options import parse_options
+from discode.options import Configurable, Option, options_of, parse_options
 
 INPUT, JUDGE, OUTPUT = "Input", "Judge", "Output"
 MODEL, STATISTICS, LARGE, SERVER = "Model options", "Statistics", "Large runs", "Server"
@@ -235,6 +236,39 @@ _JUDGE = {"model": Model, "prompt": Prompt, "scale": Scale}
 _OPTIONS = {"threads": Threads, "device": Device, "dtype": Dtype, "base_url": BaseUrl}
 
 
+def with_options(
+    argument: str, declaring: type[Configurable], *names: str, panel: str | None = None,
+    **renamed: str,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:  # fmt: skip
+    """Add flags for declared options to a verb, which receives their values as ``argument``.
+
+    Options that are called otherwise on the command line are ``renamed``, option to flag.
+    """
+    spelled = {**{name: name for name in names}, **renamed}
+    rows = {spelled[row.name]: row for row in options_of(declaring) if row.name in spelled}
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(verb)
+        def joined(**typed: Any) -> None:
+            values = {row.name: typed.pop(name) for name, row in rows.items()}
+            verb(**typed, **{argument: values})
+
+        flags = {name: _option_flag(name, row, panel) for name, row in rows.items()}
+        defaults = {name: row.default for name, row in rows.items()}
+        return _with_flags(joined, verb, argument, flags, defaults=defaults)
+
+    return decorate
+
+
+def _option_flag(name: str, row: Option, panel: str | None) -> Any:
+    words = ", ".join(each for each in row.allowed if isinstance(each, str))
+    text = f"{row.about[:1].upper()}{row.about[1:]}{words and f' ({words})'}."
+    flag = f"--{name.replace('_', '-')}"
+    metavar = "NAME" if words else None
+    more = typer.Option(flag, help=text, metavar=metavar, rich_help_panel=panel)
+    return Annotated[type(row.default), more]
+
+
 def with_judge(verb: Callable[..., None]) -> Callable[..., None]:
     """Add the flags of a judge to a verb, which receives them as its argument ``spec``."""
 
@@ -279,13 +313,14 @@ def _with_flags(
     argument: str,
     flags: Mapping[str, Any],
     *more: str,
+    defaults: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[..., None]:
     """Replace an argument of ``verb`` by flags in the signature of ``joined``."""
     own = inspect.signature(verb, eval_str=True).parameters
     parameters = [each for each in own.values() if each.name != argument]
     keyword = inspect.Parameter.KEYWORD_ONLY
     for name, kind in flags.items():
-        default = False if kind is Further else None
+        default = defaults.get(name, False if kind is Further else None)
         parameters.append(inspect.Parameter(name, keyword, default=default, annotation=kind))
     parameters += [inspect.Parameter(name, keyword, annotation=dict[str, Any]) for name in more]
     # Typer looks at both.

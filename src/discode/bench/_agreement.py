@@ -53,7 +53,7 @@ class AgreementProtocol(Configurable):
     level: float = option(0.95, "coverage of the intervals", _SHARE)
     tau_m: str = option(
         "people",
-        "m in τ_c: people's distinct scores, or as in scipy, the metric's if fewer",
+        "rule for m in τ_c: people's distinct scores, or as in scipy, the metric's if fewer",
         *M_RULES,
     )
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -31,7 +31,7 @@ from discode._judge import Judge
 from discode._scores import Progress
 from discode.bulk._chunks import MANIFEST, Shard, Share
 from discode.bulk._judging import ScoredChunk, Totals, by_method, judge_chunk, raise_if_stopped
-from discode.bulk._plan import RunPlan, read_manifest, read_signatures, where_begun
+from discode.bulk._plan import RunPlan, read_manifest, read_signatures
 from discode.bulk._writers import ScoreWriter, open_table
 from discode.errors import InputError, StoppedError, count_of
 
@@ -144,7 +144,7 @@ class OutputFolder:
         _ = plan.inputs.digest  # of what is there before reading: rows may be added meanwhile
         self._files = len(plan.inputs.files)
         self._signatures: dict[str, str] = {}
-        self._has_manifest, self._begun_in = False, plan.begun_in
+        self._has_manifest = False
         self._open: dict[Shard, _OpenFile] = {}
         self._last: dict[int, int] = {}  # file to its last shard, where that is known
         self._totals: dict[Shard, Totals] = {}
@@ -180,7 +180,7 @@ class OutputFolder:
                 temp.write_text(json.dumps(manifest, indent=2) + "\n")
         # Another process may have been first, and its order of the methods holds for all shards.
         self.plan.check_same_run(self._signatures)
-        self._signatures, self._begun_in = read_signatures(self.path), where_begun(self.path)
+        self._signatures = read_signatures(self.path)
 
     def wanted(self) -> dict[int, Callable[[int], bool]]:
         """Return the files of which this process has something to do, each with which shards."""
@@ -207,7 +207,6 @@ class OutputFolder:
         if not self._has_manifest:  # only now: a mistake that ends a run at once leaves no trace
             self._write_manifest()
             self._has_manifest = True
-        self._check_names(next(iter(chunk.rows.values())).names or ())
         open_file = self._open.get(shard)
         if open_file is None:
             if shard in self._totals:
@@ -221,17 +220,6 @@ class OutputFolder:
             if ready.place.ends_shard:
                 self._finish(shard, open_file, ends_file=ready.place.ends_file)
                 return
-
-    def _check_names(self, images: Sequence[str | None]) -> None:
-        """Raise where another process began the run elsewhere, while this one read its images."""
-        if self.plan.images is not None or self.plan.begun_in == self._begun_in:
-            return
-        for name in images:
-            if name and not Path(name).is_absolute():
-                raise InputError(
-                    f"{self.path} was begun in {self._begun_in} at the same time, where {name} may "
-                    "be another image; run this again to use the images found there"
-                )
 
     def _write(self, shard: Shard, open_file: _OpenFile, chunk: ScoredChunk) -> None:
         rows = {name: chunk.rows[name] for name in self._signatures}

@@ -45,7 +45,7 @@ Source = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 class RunPlan:
     """A run into a folder, as :func:`plan_run` checked it, whose arguments it holds.
 
-    Image names are found in ``images``; without one, in the folder that the run was ``begun_in``.
+    Image names are found in ``images``, or relative to ``base``: where the run was begun.
     """
 
     inputs: Inputs
@@ -57,7 +57,7 @@ class RunPlan:
     min_score: float | None
     images: str | None
     annotations: str | None
-    begun_in: str
+    base: str
 
     def manifest(self, signatures: Mapping[str, str]) -> dict[str, Any]:
         """Return what ``_run.json`` holds; ``signatures`` are the judge's, by method."""
@@ -70,7 +70,7 @@ class RunPlan:
             "files_sha256": self.inputs.digest,
             "images": self.images,
             "annotations": self.annotations,
-            "begun_in": self.begun_in if self.images is None else None,
+            "begun_in": self.base if self.images is None else None,
             "signatures": dict(signatures),
             "shard_size": self.shard_size,
             "format": self.format,
@@ -84,15 +84,17 @@ class RunPlan:
             if folder.is_dir() and any(Shard.of(entry.name) for entry in folder.iterdir()):
                 raise InputError(f"{folder} holds shards without a {MANIFEST}; give a new folder")
             return
-        begun = read_manifest(folder)
-        # Another name for the same files, or a release that scores the same, is the same run; so is
-        # one resumed from another folder, since names are still found where it began.
-        ignored = {"input", "discode", "begun_in"}
+        # Another name for the same files, or a release that scores the same, is the same run.
+        ignored = {"input", "discode"}
         if signatures is None:
             ignored.add("signatures")
-        for key, value in self.manifest(signatures or {}).items():
+        now = self.manifest(signatures or {})
+        begun = {"begun_in": now["begun_in"], **read_manifest(folder)}  # not in earlier versions
+        for key, value in now.items():
             if key not in ignored and begun.get(key) != value:
                 remedy = "use the same settings, or a new folder"
+                if key == "begun_in":  # another process began it after this one was planned
+                    remedy = "run this again to find images there"
                 if key == "min_score":
                     remedy += "; discode filter applies another threshold to a finished run"
                 difference = _difference(key, begun.get(key), value)
@@ -107,7 +109,7 @@ class RunPlan:
         """
         return read_chunks(
             self.inputs, file, wanted, images=self.images, annotations=self.annotations,
-            base=self.begun_in, shard_size=self.shard_size,
+            base=self.base, shard_size=self.shard_size,
             chunk_rows=max(CHUNK_ROWS, batch_size), keep=self.min_score is not None,
         )  # fmt: skip
 
@@ -164,10 +166,12 @@ def plan_run(
     target = folder.resolve()
     if any(file.resolve().parent in (target, target / "passed") for file in inputs.files):
         raise InputError(f"--output {folder} is also an input; give another folder")
+    begun = read_manifest(folder) if (folder / MANIFEST).exists() else {}
     plan = RunPlan(
         inputs, folder, Share.parse(shard), methods, shard_size, format, min_score,
         None if images is None else str(Path(images).absolute()),
-        None if annotations is None else str(Path(annotations).absolute()), where_begun(folder),
+        None if annotations is None else str(Path(annotations).absolute()),
+        begun.get("begun_in") or str(Path.cwd()),
     )  # fmt: skip
     plan.check_same_run()
     return plan
@@ -192,12 +196,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict):
         raise InputError(f"{file} is not the manifest of a run; give a new folder")
     return manifest
-
-
-def where_begun(folder: Path) -> str:
-    """Return the current folder of the process that began a run; this one's for a new run."""
-    known = read_manifest(folder).get("begun_in") if (folder / MANIFEST).exists() else None
-    return str(known or Path.cwd())
 
 
 def read_signatures(folder: Path) -> dict[str, str]:

@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 DatabaseArgument = Annotated[
     str, typer.Argument(metavar="DATABASE", help="Database file, or postgresql://...")
 ]
-People = Annotated[int, typer.Option(help="People per image.")]
-Consensus = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="Who must agree on an image: all or majority.",
-    ),
-]
-Revise = Annotated[str, typer.Option(metavar="NAME", help="Time of revisions: always, or agreed.")]
-PerDomain = Annotated[int, typer.Option(help="Images per domain.")]
 PayPerHour = Annotated[float, typer.Option(help="Pay per hour in USD; 0 for none.")]
 _GOLD_RATE = typer.Option(help="Share of gold questions.")
 GoldRate = Annotated[float, _GOLD_RATE]

@@ -15,64 +15,53 @@ from discode._cli import flags
 from discode._cli.flags import model_options
 from discode._cli.output import echo, note, progress, stdout
 from discode.errors import InputError, lookup, require
+from mceval._checks import Checks
 from mceval._cli.common import (
-    Consensus,
     DatabaseArgument,
     Domains,
     Gold,
     GoldRate,
     GoldRateIfAny,
     PayPerHour,
-    People,
-    PerDomain,
-    Revise,
     make_table,
     number_cell,
     open_campaign,
 )
+from mceval.plan import Target, make_plan
+from mceval.rules import Rules
 
 if TYPE_CHECKING:
     from mceval._intake import DomainSource
     from mceval.database import Database
 
 
+@flags.with_options("rules", Rules, "people", "consensus", "revise")
+@flags.with_options(
+    "target", Target, "domains", "accuracy", "spread", "hard", "look_seconds", "fee",
+    images="per_domain", workers="annotators",
+)  # fmt: skip
 def plan(
-    domains: Annotated[int, Option(help="Number of domains.")] = 6,
-    per_domain: PerDomain = 1000,
-    people: People = 3,
-    consensus: Consensus = "all",
-    revise: Revise = "always",
-    annotators: Annotated[int, Option(help="Number of people who take part.")] = 81,
-    accuracy: Annotated[float, Option(help="Share of correct choices.")] = 0.942,
-    spread: Annotated[float, Option(help="Standard deviation of accuracy between people.")] = 0.03,
-    hard: Annotated[float, Option(help="Share of images on which they guess.")] = 0.0,
     compare_seconds: Annotated[
         float | None, Option(help="Seconds per comparison; default: 30.")
     ] = None,
     revise_seconds: Annotated[
         float | None, Option(help="Seconds per revision; default: 50.")
     ] = None,
-    look_seconds: Annotated[float, Option(help="Seconds per second look; 0 for none.")] = 0.0,
     from_campaign: Annotated[
         str | None, Option("--from", metavar="DATABASE", help="Campaign with measured times.")
     ] = None,
     pay_per_hour: PayPerHour = 23.0,
-    fee: Annotated[float, Option(help="Fee of the platform, as a share of the pay.")] = 0.0,
     gold_rate: GoldRate = 0.0,
     rounds: Annotated[int, Option(help="Number of simulated campaigns.")] = 100,
     seed: flags.Seed = 0,
+    *,
+    target: dict[str, Any],
+    rules: dict[str, Any],
 ) -> None:
     """Estimate the work and cost of a campaign; the defaults are those of the paper."""
-    from mceval.plan import Target, make_plan
-    from mceval.rules import Rules
-
     times = _times(from_campaign, compare_seconds=compare_seconds, revise_seconds=revise_seconds)
-    target = Target(
-        domains, per_domain, annotators, accuracy, spread, hard, look_seconds=look_seconds,
-        pay_per_hour=pay_per_hour, fee=fee, gold_rate=gold_rate, **times,
-    )  # fmt: skip
-    rules = Rules(people=people, consensus=consensus, revise=revise)
-    estimate = make_plan(target, rules, rounds=rounds, seed=seed)
+    planned = Target(pay_per_hour=pay_per_hour, gold_rate=gold_rate, **target, **times)
+    estimate = make_plan(planned, Rules(**rules), rounds=rounds, seed=seed)
     table = make_table("", "expected", "5 %", "median", "95 %")
     for field, word in (
         ("shown", "images shown"), ("comparisons", "comparisons"), ("revisions", "revisions"),
@@ -83,12 +72,12 @@ def plan(
         rate = field.endswith("rate")
         table.add_row(word, *(f"{100 * v:,.2f}" if rate else f"{v:,.0f}" for v in values))
     stdout.print(table)
-    hours = estimate.expected.hours / annotators
-    echo(f"{domains * per_domain:,} images of {domains} domains; {estimate.pool:,} in each pool "
+    hours, images = estimate.expected.hours / planned.workers, planned.domains * planned.images
+    echo(f"{images:,} images of {planned.domains} domains; {estimate.pool:,} in each pool "
          f"fill its quota in 95 of 100 campaigns; {hours:.1f} h per person")  # fmt: skip
 
 
-def _times(from_campaign: str | None, **options: float | None) -> dict[str, float]:
+def _times(from_campaign: str | None, **options: float | None) -> dict[str, Any]:
     """Collect the given or measured times of a task."""
     times = {name: seconds for name, seconds in options.items() if seconds is not None}
     if from_campaign is None:
@@ -120,18 +109,12 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 """Rules and checks of each --protocol that differ from the defaults."""
 
 
+@flags.with_options("rules", Rules, "people", "consensus", "writers", "revise", "second_look")
 def init(
     database: DatabaseArgument,
     domain: Domains,
-    per_domain: PerDomain = 1000,
+    per_domain: Annotated[int, Option(help="Images per domain.")] = 1000,
     seed: flags.Seed = 0,
-    people: People = 3,
-    consensus: Consensus = "all",
-    writers: Annotated[int, Option(help="Captions per image.")] = 4,
-    revise: Revise = "always",
-    second_look: Annotated[
-        bool, Option("--second-look", help="Count a revision once another person accepts it.")
-    ] = False,
     protocol: Annotated[
         str, Option(metavar="NAME", help="checked, or paper (without checks beyond the paper).")
     ] = "checked",
@@ -151,12 +134,12 @@ def init(
     instructions: Annotated[
         Path | None, Option(metavar="FILE", help="Text that people read before they begin.")
     ] = None,
+    *,
+    rules: dict[str, Any],
 ) -> None:
     """Begin a campaign; duplicate and broken images are skipped."""
     require("sqlalchemy", "mceval")
-    from mceval._checks import Checks
     from mceval._intake import begin_campaign, list_images, read_text
-    from mceval.rules import Rules
 
     options = {"near": near, "gold_rate": gold_rate, "quick_seconds": quick_seconds}
     settings = lookup(PROTOCOLS, protocol, "protocol") | {
@@ -167,16 +150,16 @@ def init(
             f"--protocol {protocol} has no gold questions; --gold requires --gold-rate"
         )
     checks = Checks(**{n: settings.pop(n) for n in ("gold_rate", "quick_seconds") if n in settings})
-    rules = Rules(seed, people, consensus, writers, revise, second_look=second_look, **settings)
+    chosen = Rules(seed, **rules, **settings)
     sources = [read_domain(text, per_domain) for text in domain]
     total = sum(len(list_images(source)) for source in sources)  # mistakes show before the database
     now = time.time()
     with begin_campaign(
-        database, rules, name=name, checks=checks, lease_seconds=lease_minutes * 60, now=now,
+        database, chosen, name=name, checks=checks, lease_seconds=lease_minutes * 60, now=now,
         pay_per_hour=pay_per_hour, instructions=read_text(instructions) if instructions else "",
     ) as db:  # fmt: skip
         _fill(db, sources, total, gold, now)
-    note(rules.consensus_text(), "dim")
+    note(chosen.consensus_text(), "dim")
 
 
 def _fill(

@@ -14,7 +14,6 @@ from discode._cli.output import echo, note, stdout
 from discode.errors import InputError
 from mceval._cli.common import (
     DatabaseArgument,
-    People,
     interval_cell,
     make_table,
     open_campaign,
@@ -38,7 +37,7 @@ def study(
     draw: Annotated[
         int | None, Option(metavar="N", help="Begin with N finished images, drawn at random.")
     ] = None,
-    people: People = 1,
+    people: Annotated[int, Option(help="People per image.")] = 1,
 ) -> None:
     """Let new people judge a subset of images; without --draw, show how often they agree."""
     with open_campaign(database) as db:

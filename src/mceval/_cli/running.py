@@ -70,7 +70,7 @@ def tasks(
 
 def import_answers(
     database: DatabaseArgument,
-    results: Annotated[Path, Argument(help="The platform's results (CSV, JSON).")],
+    results: Annotated[Path, Argument(help="The platform's results, a table.")],
     typed: Annotated[
         str | None,
         flags.output_option(help="File or folder for the decisions; default: RESULTS.decided.csv."),

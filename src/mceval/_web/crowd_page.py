@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from mceval._crowd import CrowdTask
 
 LARGEST = 65_535
-"""Maximum bytes of a question on Mechanical Turk."""
-_SCHEMA = (
-    "http://mechanicalturk.amazonaws.com/AWSMechanicalTurkDataSchemas/2011-11-11/HTMLQuestion.xsd"
-)
+"""Maximum bytes of a page on Mechanical Turk."""
 _SUBMIT = "https://www.mturk.com/mturk/externalSubmit"
 _SCRIPTS = ("crowd.js", "annotate.js", "task.js")
 
@@ -40,10 +37,10 @@ class CrowdPages:
         self.template = Pages(annotation_files()).environment.get_template("crowd.html")
         self.style = Markup((HERE / "static" / "annotate.css").read_text(encoding="utf-8"))
 
-    def page(self, kind: str, image_url: str, captions: tuple[str, ...], task: str = "") -> str:
+    def page(self, kind: str, image_url: str, captions: tuple[str, ...]) -> str:
         """Render the page of a task; all texts are escaped unless they are ``Markup``."""
         return self.template.render(
-            kind=kind, task=task, image_url=image_url, captions=captions, skips=self.skips,
+            kind=kind, image_url=image_url, captions=captions, skips=self.skips,
             instructions=self.instructions, submit=_SUBMIT, longest=LONGEST, example=_example,
             style=self.style, scripts=[_script(name) for name in _SCRIPTS],
         )  # fmt: skip
@@ -52,23 +49,16 @@ class CrowdPages:
         """Render the page with the platform's ${columns}, whose texts are escaped in the table."""
         names = ("first", "second") if kind == "compare" else ("caption",)
         columns = tuple(Markup(f"${{{name}}}") for name in names)
-        return self.page(kind, Markup("${image_url}"), columns, Markup("${task}"))
+        return self.page(kind, Markup("${image_url}"), columns)
 
-    def question(self, task: CrowdTask) -> str:
-        """Render a task as Mechanical Turk's HTMLQuestion."""
-        body = self.page(task.kind, task.image_url, task.captions, task.task)
-        body = body.replace("]]>", "]]]]><![CDATA[>")
-        question = (
-            f'<HTMLQuestion xmlns="{_SCHEMA}"><HTMLContent><![CDATA[{body}]]></HTMLContent>'
-            "<FrameHeight>0</FrameHeight></HTMLQuestion>"
-        )
-        size = len(question.encode())
+    def check(self, task: CrowdTask) -> None:
+        """Refuse a task whose page is too large for the platform."""
+        size = len(self.page(task.kind, task.image_url, task.captions).encode())
         if size > LARGEST:
             raise InputError(
                 f"the page of task {task.task} has {size:,} bytes, more than Mechanical Turk's "
                 f"{LARGEST:,}; shorten the instructions or captions, or use --form csv"
             )
-        return question
 
 
 def _data_url(content: bytes, media_type: str) -> str:

@@ -10,7 +10,6 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from discode.images import demo_path
-from mceval._crowd import CrowdTask
 from mceval._web.crowd_page import CrowdPages
 from tests.helpers.chromium import chromium, ready
 from tests.helpers.servers import PATIENCE
@@ -30,10 +29,8 @@ class Platform:
         self.html = ""
 
     def show(self, kind: str, assignment: str = "A1") -> Any:
-        task = CrowdTask("0", kind, "real", IMAGE, CAPTIONS[: 2 if kind == "compare" else 1], 3)
-        found = re.search(r"CDATA\[(.*)\]\]></HTMLContent>", CrowdPages().question(task), re.S)
-        assert found is not None
-        self.html = found[1].replace("]]]]><![CDATA[>", "]]>")
+        captions = CAPTIONS[: 2 if kind == "compare" else 1]
+        self.html = CrowdPages().page(kind, IMAGE, captions)
         page = self.browser.new_page(viewport={"width": 1280, "height": 1600})
         page.set_default_timeout(1000 * PATIENCE)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -107,7 +104,7 @@ def test_an_image_that_does_not_load_is_flagged_not_judged(platform: Platform) -
     page.close()
     (one,) = platform.sent
     assert one[1] == {
-        "assignmentId": "A1", "task": "0", "pass": "flag", "more": "",
+        "assignmentId": "A1", "pass": "flag", "more": "",
         "reason": "The image does not load",
     }  # fmt: skip
 
@@ -126,7 +123,7 @@ def test_a_revision_and_the_guide(platform: Platform) -> None:
     page.keyboard.press("Control+Enter")
     page.wait_for_url("**/externalSubmit")
     page.close()
-    assert platform.sent[-1][1] == {"assignmentId": "A1", "task": "0", "text": "a tower"}
+    assert platform.sent[-1][1] == {"assignmentId": "A1", "text": "a tower"}
 
 
 def test_a_preview_sends_nothing(platform: Platform) -> None:
