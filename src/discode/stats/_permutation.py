@@ -71,10 +71,10 @@ def permutation_tests(
 
     Scores are first made comparable, each metric by itself: they become mean ranks, so that no
     monotone change of a metric changes p; for "pearson" their mean becomes 0 and their standard
-    deviation 1. For "spearman" the ranks are swapped and correlated. The hypothesis is that the ranks are exchangeable: a
-    metric with more ties is not equal to the other, as it should be with τ_c, whose m is the number
-    of distinct human scores for both. A test is NaN, with an ``UndefinedWarning``, where a row is
-    not finite.
+    deviation 1. For "spearman" these ranks are swapped and correlated. The hypothesis is that the
+    ranks are exchangeable: a metric with more ties is not equal to the other, as it should be with
+    τ_c, whose m is the number of distinct human scores for both. A test is NaN, with an
+    ``UndefinedWarning``, where a row is not finite.
 
     All tests use the same swaps. A metric's own part of S is computed once, and the joint part of
     two metrics once per pair (:mod:`discode.stats._swaps`).
