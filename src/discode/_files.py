@@ -157,7 +157,6 @@ class _LineFeeds:
         self._file = file
 
     def write(self, row: str) -> None:
-        """Write one row."""
         self._file.write(row.removesuffix("\r\n") + "\n")
 
 
@@ -275,7 +274,6 @@ def json_lines(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def parse_line(where: str, line: bytes) -> PlacedRow:
-    """Parse what :func:`json_lines` yields."""
     try:
         return where, _object(_decode(line.decode()), where)
     except (ValueError, RecursionError) as error:
@@ -406,7 +404,6 @@ class ParquetTable:
         self.light = all(types.is_string(kind) or types.is_primitive(kind) for kind in kinds)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def batches(
@@ -437,7 +434,6 @@ class ParquetTable:
                 yield range(start, stop), InputError(f"{self._name}: {reason}")
 
     def parse(self, span: range, batch: Any) -> list[PlacedRow]:
-        """Return the rows of what :meth:`batches` yields."""
         places = [f"{self._name} row {number}" for number in span]
         if isinstance(batch, InputError):
             return [(where, batch) for where in places]
@@ -475,7 +471,6 @@ _READERS: dict[str, Callable[[Path, str], Iterator[PlacedRow]]] = {
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
     with reading(path), path.open("rb") as file:
         while block := file.read(1 << 20):

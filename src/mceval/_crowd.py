@@ -114,7 +114,6 @@ def crowd_tasks(
 
 
 def _copy(image: Image, folder: Path, images: Path | None) -> str:
-    """Write the copy of an image that people see; its suffix."""
     shown = checked_copy(image, images)
     try:
         folder.mkdir(parents=True, exist_ok=True)

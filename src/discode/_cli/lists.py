@@ -33,7 +33,6 @@ def print_list(kind: str, about: Mapping[str, str], more: str) -> None:
 
 
 def print_one(name: str, lines: Sequence[str], options: tuple[Option, ...]) -> None:
-    """Print the description of a name and its options."""
     echo("\n".join(lines))
     print_options({f"{name}, after a colon ({name}:KEY=VALUE,...)": options})
 

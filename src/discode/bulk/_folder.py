@@ -266,7 +266,6 @@ class OutputFolder:
         return totals
 
     def finished(self) -> frozenset[Shard]:
-        """Return the finished shards of this share."""
         return frozenset(self._totals)
 
     def _sum(self) -> Totals:
