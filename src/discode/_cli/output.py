@@ -33,7 +33,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from discode._files import remove_abandoned, replacing
+from discode._files import remove_abandoned, replacing, writing
 from discode._scores import Scores
 from discode._signature import shortened_signature
 from discode.bulk import Totals
@@ -329,11 +329,9 @@ def make_folder(path: Path) -> None:
     """Make a folder of results, or raise before the work begins; it is removed if left empty."""
     _refuse_dash(path)
     whole = path.absolute()
-    try:
+    with writing(path):
         atexit.register(_remove_empty, [x for x in (whole, *whole.parents) if not x.exists()])
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     check_writable(path / "results")
 
 

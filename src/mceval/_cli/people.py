@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from discode._cli import flags
 from discode._cli.output import echo, output_file, stdout
-from discode._files import csv_cell, csv_writer, replacing
+from discode._files import csv_cell, write_csv
 from discode.errors import InputError, count_of
 from mceval._cli.common import (
     DatabaseArgument,
@@ -181,11 +181,9 @@ def _hand_out(
     if output is None:
         _print_rows(rows)
         return
+    header = ["person", "name", "role", "token", *(["link"] if where else [])]
     try:
-        with replacing(output) as temp, temp.open("w", encoding="utf-8", newline="") as file:
-            writer = csv_writer(file)
-            writer.writerow(["person", "name", "role", "token", *(["link"] if where else [])])
-            writer.writerows(rows)
+        write_csv(output, [header, *rows])
     except InputError:  # the disk is full: the tokens exist nowhere else
         _print_rows(rows)
         raise
