@@ -87,7 +87,7 @@ TEST_CAPTION = "a close up of a striped cat"
 def _check(name: str, options: dict[str, Any]) -> None:
     """Check a model without downloading its weights, or the capabilities of a server."""
     kind = kind_of(name)[0]
-    if kind in (KINDS["openai"], KINDS["endpoint"]):
+    if kind in flags.SERVED:
         _check_endpoint(name, options)
         return
     if kind is not KINDS["hf"]:

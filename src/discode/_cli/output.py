@@ -41,7 +41,7 @@ from discode.bulk._columns import ScoredRows
 from discode.bulk._counting import RowCount
 from discode.bulk._writers import JsonLinesWriter, ScoreWriter, open_writer, score_format
 from discode.decoders import SIDE_BY_SIDE
-from discode.errors import InputError, count_of
+from discode.errors import InputError, StoppedError, count_of
 from discode.readings._store import ReadingStore
 from discode.stats import ClusteredMean
 from discode.stats._means import MOST
@@ -293,6 +293,16 @@ def where_kept(store: ReadingStore | None) -> str:
     if store is None:
         return "nothing was kept; use --output or --store"
     return f"readings are kept in {store.path}; run the same command again to resume"
+
+
+@contextmanager
+def stopping(kept: Callable[[], str]) -> Iterator[None]:
+    """Exit with 1 where a model stops, and print what was kept."""
+    try:
+        yield
+    except StoppedError as error:
+        note(f"stopped: {error.reason}; {kept()}", "red")
+        raise typer.Exit(1) from None
 
 
 def check_output(
