@@ -89,8 +89,7 @@ RunLogs = Annotated[
     list[Path] | None,
     input_flag(
         "--log", metavar="PATH",
-        help="Run log or folder of logs; decode its stored readings again instead of asking the "
-        "model. Repeatable.",
+        help="Run log or folder of logs, whose stored readings are decoded again; repeatable.",
     ),
 ]  # fmt: skip
 Ratings = Annotated[
