@@ -14,9 +14,9 @@ import sqlite3
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -35,14 +35,18 @@ holds once may stand in many rows, and only they tell how large they are."""
 
 
 @contextmanager
-def reading(path: Path, *errors: type[Exception]) -> Iterator[None]:
+def reading(path: Path, *errors: type[Exception], what: str = "read") -> Iterator[None]:
     """Make an :class:`~discode.errors.InputError` of what fails while a file is read."""
     kinds: tuple[type[Exception], ...] = (OSError, *errors)
     try:
         yield
     except kinds as error:
         why = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read {path}: {why}") from error
+        raise InputError(f"cannot {what} {path}: {why}") from error
+
+
+writing = partial(reading, what="write")
+"""Likewise, where a file or folder is written."""
 
 
 @contextmanager
@@ -53,24 +57,21 @@ def replacing(path: Path, *, unless_exists: bool = False) -> Iterator[Path]:
     ``unless_exists``, a file that is there by the end stays: of several processes, one writes it.
     """
     path = path.resolve()  # through a link, to the file it names
-    try:
+    with writing(path):
         if path.is_dir():
             raise IsADirectoryError(0, "it is a folder")
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     temp, lock = Path(name), os.fdopen(handle, "rb")
     try:
-        if lock_file(handle) is None:  # for :func:`remove_abandoned`
-            lock.close()  # Windows has no such locks, and renames and removes no open file
-        yield temp
-        mask = os.umask(0)
-        os.umask(mask)
-        temp.chmod(0o666 & ~mask)  # mkstemp's files are private
-        if not unless_exists or not _link(temp, path):
-            temp.replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+        with writing(path):
+            if lock_file(handle) is None:  # for :func:`remove_abandoned`
+                lock.close()  # Windows has no such locks, and renames and removes no open file
+            yield temp
+            mask = os.umask(0)
+            os.umask(mask)
+            temp.chmod(0o666 & ~mask)  # mkstemp's files are private
+            if not unless_exists or not _link(temp, path):
+                temp.replace(path)
     finally:
         lock.close()
         temp.unlink(missing_ok=True)
@@ -157,7 +158,6 @@ class _LineFeeds:
         self._file = file
 
     def write(self, row: str) -> None:
-        """Write one row."""
         self._file.write(row.removesuffix("\r\n") + "\n")
 
 
@@ -173,6 +173,12 @@ def csv_writer(file: TextIO, **form: Any) -> Any:
     'a,b\n"1\r2",\n'
     """
     return csv.writer(_LineFeeds(file), **form)
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    """Write a table, whose first row is its header, whole or not at all."""
+    with replacing(path) as temp, temp.open("w", encoding="utf-8", newline="") as file:
+        csv_writer(file).writerows(rows)
 
 
 TableRow = dict[str, Any] | InputError
@@ -275,7 +281,6 @@ def json_lines(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def parse_line(where: str, line: bytes) -> PlacedRow:
-    """Parse what :func:`json_lines` yields."""
     try:
         return where, _object(_decode(line.decode()), where)
     except (ValueError, RecursionError) as error:
@@ -406,7 +411,6 @@ class ParquetTable:
         self.light = all(types.is_string(kind) or types.is_primitive(kind) for kind in kinds)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def batches(
@@ -437,7 +441,6 @@ class ParquetTable:
                 yield range(start, stop), InputError(f"{self._name}: {reason}")
 
     def parse(self, span: range, batch: Any) -> list[PlacedRow]:
-        """Return the rows of what :meth:`batches` yields."""
         places = [f"{self._name} row {number}" for number in span]
         if isinstance(batch, InputError):
             return [(where, batch) for where in places]
@@ -475,7 +478,6 @@ _READERS: dict[str, Callable[[Path, str], Iterator[PlacedRow]]] = {
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
     with reading(path), path.open("rb") as file:
         while block := file.read(1 << 20):

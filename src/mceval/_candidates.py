@@ -55,7 +55,6 @@ class AddedCaptions:
     """Sources of images that could not be captioned, with the error."""
 
     def warnings(self) -> Iterator[str]:
-        """Describe problems for the organiser."""
         if self.equal:
             yield (
                 f"{len(self.equal)} captions equal another writer's, e.g. for {self.equal[0]}; "
@@ -185,7 +184,6 @@ def _index(session: Session) -> ImageIndex[int]:
 
 
 def open_caption_writer(model: str, options: Mapping[str, Any]) -> ChatModel:
-    """Open a served model and return its chat client."""
     backend = open_backend(model, options)
     if not isinstance(backend, Served):
         raise InputError(f"{model} cannot write captions; use openai:NAME or endpoint:NAME")

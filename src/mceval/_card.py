@@ -15,7 +15,6 @@ TEMPLATE = Path(__file__).with_name("card.md")
 
 
 def dataset_card(facts: Mapping[str, Any]) -> str:
-    """Render the card as Markdown with the front matter that ``datasets`` reads."""
     jinja2 = require("jinja2", "mceval")
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,

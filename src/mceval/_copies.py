@@ -45,7 +45,6 @@ def checked_bytes(image: Image, folder: Path | None = None) -> bytes:
 
 
 def checked_copy(image: Image, folder: Path | None = None) -> ShownImage:
-    """Make the copy that people see, if the file is unchanged since intake."""
     try:
         return shown_copy(checked_bytes(image, folder))
     except ImageError as error:
@@ -53,7 +52,6 @@ def checked_copy(image: Image, folder: Path | None = None) -> ShownImage:
 
 
 def check_new_folder(folder: Path) -> None:
-    """Check that a folder is new or empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} already exists; choose a new or an empty folder")
 
@@ -77,7 +75,6 @@ class ShownCopies:
         self.folder = folder
 
     def find(self, digest: str) -> ShownImage | None:
-        """Read the copy of an image, if there is one."""
         path = self._path(digest)
         if path is None or not path.is_file():
             return None

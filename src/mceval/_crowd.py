@@ -8,14 +8,14 @@ tasks do not reveal gold questions or the user study.
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from discode._files import csv_writer, replacing
+from discode._files import replacing, write_csv, writing
 from discode.errors import InputError, require
 from mceval._copies import check_new_folder, checked_copy
 from mceval._states import log_event
@@ -114,14 +114,11 @@ def crowd_tasks(
 
 
 def _copy(image: Image, folder: Path, images: Path | None) -> str:
-    """Write the copy of an image that people see; its suffix."""
     shown = checked_copy(image, images)
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / f"{image.digest}{shown.suffix}") as temp:
-            temp.write_bytes(shown.data)
-    except OSError as error:
-        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
+    with replacing(folder / f"{image.digest}{shown.suffix}") as temp:
+        temp.write_bytes(shown.data)
     return shown.suffix
 
 
@@ -219,12 +216,11 @@ def _readme(tasks: list[CrowdTask], form: str, rewards: Mapping[str, str]) -> st
 
 
 def _write_csv(path: Path, tasks: list[CrowdTask], *, escape: bool) -> None:
-    with replacing(path) as temp, temp.open("w", encoding="utf-8", newline="") as file:
-        writer = csv_writer(file)
-        writer.writerow(COLUMNS)
-        for task in tasks:
-            first, second = task.captions if task.kind == "compare" else ("", "")
-            caption = task.captions[0] if task.kind == "revise" else ""
-            cells = (task.task, task.kind, task.domain, task.image_url, first, second, caption,
-                     str(task.assignments))  # fmt: skip
-            writer.writerow([html.escape(cell) if escape else cell for cell in cells])
+    rows: list[Sequence[str]] = [COLUMNS]
+    for task in tasks:
+        first, second = task.captions if task.kind == "compare" else ("", "")
+        caption = task.captions[0] if task.kind == "revise" else ""
+        cells = (task.task, task.kind, task.domain, task.image_url, first, second, caption,
+                 str(task.assignments))  # fmt: skip
+        rows.append([html.escape(cell) if escape else cell for cell in cells])
+    write_csv(path, rows)

@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from discode._files import csv_writer, read_rows, replacing
+from discode._files import read_rows, write_csv
 from discode.benchmarks._parsing import Entry
 from discode.errors import InputError
 from mceval._crowd import task_name
@@ -307,13 +307,12 @@ def write_decisions(decisions: Sequence[Decision], results: Path, path: Path) ->
     """Write the rows of the results with Mechanical Turk's columns Approve and Reject."""
     rows = [row for _, row in read_rows(results)]
     extra = ("Approve", "Reject", "discode.used", "discode.reason")
-    with replacing(path) as temp, temp.open("w", encoding="utf-8", newline="") as file:
-        columns = [*rows[0], *(name for name in extra if name not in rows[0])]
-        writer = csv_writer(file)
-        writer.writerow(columns)
-        for row, decided in zip(rows, decisions, strict=True):
-            good = decided.decision == "approve"
-            verdict = {"Approve": "x" if good else "", "Reject": "" if good else decided.reason}
-            used = {"discode.used": int(decided.used), "discode.reason": decided.reason}
-            cells = {**row, **verdict, **used}
-            writer.writerow([cells.get(name, "") for name in columns])
+    columns = [*rows[0], *(name for name in extra if name not in rows[0])]
+    written = [columns]
+    for row, decided in zip(rows, decisions, strict=True):
+        good = decided.decision == "approve"
+        verdict = {"Approve": "x" if good else "", "Reject": "" if good else decided.reason}
+        used = {"discode.used": int(decided.used), "discode.reason": decided.reason}
+        cells = {**row, **verdict, **used}
+        written.append([cells.get(name, "") for name in columns])
+    write_csv(path, written)

@@ -97,7 +97,6 @@ def list_images(source: DomainSource) -> list[tuple[str, Path]]:
 
 
 def read_text(path: Path) -> str:
-    """Read a UTF-8 text file."""
     with reading(path, UnicodeDecodeError):
         return path.read_text(encoding="utf-8-sig")
 
@@ -321,7 +320,6 @@ class AddedGold:
     """Images with more than one question."""
 
     def warnings(self) -> Iterator[str]:
-        """Describe problems for the organiser."""
         for names, words in (
             (self.in_domains, "gold images are also in a domain"),
             (self.repeated, "images have more than one gold question"),

@@ -85,7 +85,6 @@ def set_flag_aside(session: Session, number: int, now: float, *, by: int | None 
 
 
 def _image(session: Session, image: int) -> Image:
-    """Lock an image of a domain."""
     row = session.get(Image, image, with_for_update=LOCK)
     if row is None:
         raise NotAllowedError(f"there is no image {image}")

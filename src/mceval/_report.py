@@ -59,7 +59,6 @@ class DomainRow:
 
     @property
     def done(self) -> int:
-        """Images that are finished."""
         return self.states["done"]
 
 
@@ -176,7 +175,6 @@ def votes_by_image(session: Session) -> list[tuple[int, int, list[int]]]:
 
 
 def person_rows(session: Session) -> list[PersonRow]:
-    """Summarise the work of every person, invited or from a platform."""
     settings = settings_of(session)
     void = set(session.scalars(select(Void.answer_id)).all())
     work: dict[int, list[Answer]] = defaultdict(list)

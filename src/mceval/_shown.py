@@ -38,7 +38,6 @@ class ShownImage:
 
     @property
     def media_type(self) -> str:
-        """The media type of the response."""
         return MEDIA_TYPES[self.suffix]
 
 

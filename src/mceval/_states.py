@@ -43,7 +43,6 @@ def log_event(
     image: int | None = None,
     detail: str = "",
 ) -> None:
-    """Add an event to the campaign's log."""
     session.add(Event(kind=kind, created=now, person_id=person, image_id=image, detail=detail))
 
 
@@ -217,7 +216,6 @@ def _dropped(session: Session, image: int, rules: Rules) -> tuple[str, str] | No
 
 
 def answer_counts() -> ColumnElement[bool]:
-    """SQL condition that an answer counts."""
     return ~select(Void.answer_id).where(Void.answer_id == Answer.id).exists()
 
 
@@ -228,7 +226,6 @@ def held_slots(session: Session, person: int) -> Sequence[Slot]:
 
 
 def pass_counts() -> ColumnElement[bool]:
-    """SQL condition that a skip or flag counts."""
     return ~pass_is_void()
 
 
@@ -239,7 +236,6 @@ def pass_is_void(reason: str | None = None) -> ColumnElement[bool]:
 
 
 def not_loaded() -> ColumnElement[bool]:
-    """SQL condition that a flag reports an image that did not load."""
     return Pass.reason.startswith(NOT_LOADED)
 
 

@@ -97,7 +97,6 @@ def check_revision(text: str | None, caption: str, *, unchanged: bool) -> str:
 
 
 def check_submission(submission: str) -> None:
-    """Check a browser's name for an answer."""
     if not isinstance(submission, str) or not 8 <= len(submission) <= 100:
         raise InputError("a submission's name must have 8 to 100 characters")
     check_text(submission, "a submission's name")

@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode import __version__
-from discode._files import sha256
+from discode._files import sha256, writing
 from discode.errors import InputError, StoreError, require
 from mceval._card import dataset_card
 from mceval._checks import careless_reason
@@ -72,20 +72,17 @@ def export_dataset(
     check_new_folder(folder)
     if options.parquet:
         require("pyarrow.parquet", "parquet")
-    try:
+    with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         temp = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    except OSError as error:
-        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
     try:
-        with db.read() as session:
-            counts = _write(session, temp, options)
-        temp.chmod(0o755)
-        if folder.exists():
-            folder.rmdir()
-        temp.replace(folder)
-    except OSError as error:
-        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
+        with writing(folder):
+            with db.read() as session:
+                counts = _write(session, temp, options)
+            temp.chmod(0o755)
+            if folder.exists():
+                folder.rmdir()
+            temp.replace(folder)
     finally:
         shutil.rmtree(temp, ignore_errors=True)
     return counts

@@ -40,7 +40,7 @@ def test_pages_are_short_and_complete(verb: str, monkeypatch: pytest.MonkeyPatch
     )
     pages = [CliRunner().invoke(app, [*verb.split(), *part]).output for part in parts]
     for page in pages:
-        assert len(page.strip().splitlines()) <= LINES
+        assert len(page.splitlines()) <= LINES
         assert max(map(len, page.splitlines())) <= 80
     for name in shown:
         assert any(f" {name} " in page or f"{name}/" in page for page in pages), name
@@ -55,3 +55,46 @@ def test_a_flag_has_one_meaning() -> None:
     assert {name: texts for name, texts in meanings.items() if len(texts) > 1} == {
         "-m": {flags(VERBS["score"])["-m"].help, flags(VERBS["bench run"])["-m"].help}
     }
+
+
+# A word, the verbs that have it, and what it takes.
+WORDS = {
+    "--output -o": (
+        "score, bench run, bench join-composite, bench plot, report, probe, choose, decode, "
+        "filter, demo, paper, mceval import, mceval people invite, mceval people reissue",
+        "PATH FOLDER",
+    ),
+    "--images": ("score, report, explain, mceval annotate, mceval tasks, mceval export", "FOLDER"),
+    "--benchmark -b": (
+        "bench pairs, bench run, bench explain, probe, choose, paper", "NAME"
+    ),
+    "--method -m": (
+        "score, compare, bench explain, report, explain, probe, serve, choose, decode", "NAME"
+    ),
+    "--metric -m": ("bench run, paper", "NAME"),
+    "--data": (
+        "bench check, bench pairs, bench run, bench explain, report, probe, choose, paper",
+        "FOLDER",
+    ),
+    "--limit": ("bench run, bench explain, probe, choose, paper", "N"),
+    "--store": ("score, bench run, bench explain, report, explain, probe, serve, choose, paper",
+                "FILE"),
+    "--json": ("score, compare, explain, prompts, decode", ""),
+    "--format -f": (
+        "compare, bench explain, bench table, bench published, probe, probe compare, choose, paper",
+        "NAME",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_words_take_the_same_in_every_verb(words: str) -> None:
+    spelled, (expected, taken) = words.split(), WORDS[words]
+    found = {
+        verb: each.metavar or ""
+        for verb, command in VERBS.items()
+        for each in command.params
+        if set(each.opts) == {*spelled}
+    }
+    assert set(found) == set(expected.split(", "))
+    assert set(found.values()) == set(taken.split(" "))

@@ -239,7 +239,7 @@ def test_no_token_is_lost(begun: Path, tmp_path: Path, monkeypatch: pytest.Monke
     def full(file: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mceval._cli.people.csv_writer", full)
+    monkeypatch.setattr("discode._files.csv_writer", full)
     done = run(*asked, tmp_path / "x.csv")
     assert done.returncode == 2
     number, name, _, token = done.stdout.strip().split("\t")

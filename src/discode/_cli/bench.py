@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 
 from discode._cli import flags, output
-from discode._cli.dry_run import check_served, print_estimate
+from discode._cli.dry_run import print_estimate
 from discode._cli.flags import JudgeSpec, with_judge
 from discode._cli.lists import print_list, print_one
 from discode._cli.output import echo, stdout, store_beside, table_of
@@ -158,8 +158,6 @@ def run(
         check_measures(measures)
     labels = label_metrics(metric)
     _check_metrics(labels.values(), spec)
-    if dry_run:
-        check_served(spec.model)
     out, is_folder = _output(output_, several=len(set(benchmark)) > 1)
     specs = list(dict.fromkeys(benchmark))
     loaded = _load(specs if limit is None else limited(specs, limit), data, skip_missing)
@@ -375,8 +373,6 @@ def explain_(
     """Measure on foil how often `discode explain` blames wrong words, and right ones."""
     lookup(TABLE_FORMATS, form, "format")
     protocol = AgreementProtocol(resamples=resamples, seed=seed)
-    if dry_run:
-        check_served(spec.model)
     loaded = load_benchmark(limited([benchmark], limit)[0], data)
     for text in loaded.notes:
         output.note(text, "dim")

@@ -49,8 +49,8 @@ def choose(
         typer.Option(
             metavar="FILE",
             rich_help_panel=PANEL,
-            help="Table (CSV, JSONL, Parquet) with one column per answer (1, logp_1, ...), or "
-            "log_probs as in `discode decode`; repeatable.",
+            help="Table with a column per answer (1, logp_1, ...), or log_probs as in `discode "
+            "decode`; repeatable.",
         ),
     ] = None,
     rating_column: Annotated[
@@ -66,7 +66,7 @@ def choose(
         typer.Option(
             metavar="CONDITION",
             rich_help_panel=PANEL,
-            help="Use only rows where this holds, such as parsed_score>=1; repeatable.",
+            help="Use only rows such as parsed_score>=1; repeatable.",
         ),
     ] = None,
     method: flags.Methods = None,

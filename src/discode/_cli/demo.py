@@ -112,17 +112,14 @@ def print_cases(cases: Sequence[Pair], shown: Results) -> None:
 
 
 def name_of(pair: Pair) -> str:
-    """Return the name of a pair's image."""
     return Path(str(pair.image)).stem
 
 
 def scores_of(results: Results, i: int) -> list[str]:
-    """Return the three scores of a caption as cells of a table."""
     return [output.format_score(results[name].value[i]) for name in SIDE_BY_SIDE]
 
 
 def print_images(pairs: Sequence[Pair], results: Results) -> None:
-    """Print a line per image: the scores of its captions by kind."""
     values = results["discode"].value
     bad = misplaced(pairs, values)
     table = output.table_of("image", *KINDS, gap=3)
@@ -253,7 +250,6 @@ def draw_cases(figure: Any, cases: Sequence[Pair], shown: Results) -> None:
 
 
 def show_image(axis: Any, image: Any) -> None:
-    """Draw an image without axes."""
     axis.imshow(open_image(image))
     axis.set_axis_off()
 

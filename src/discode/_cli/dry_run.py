@@ -7,25 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from discode._cli import output
+from discode._cli.flags import NOT_SERVED
 from discode._judge import Judge
 from discode._pairs import Pair, share_images
 from discode._sentences import sentence_pairs
-from discode.backends import KINDS, kind_of
 from discode.errors import DiscodeError, InputError, count_of
 from discode.images import image_digest
 from discode.readings._store import PairKey, ReadingStore
 
 if TYPE_CHECKING:
     from discode.backends._served.backend import Served
-
-
-NOT_SERVED = "--dry-run requires a served model: openai:NAME or endpoint:NAME"
-
-
-def check_served(model: str | None) -> None:
-    """Raise, before a model is opened, if it is not served."""
-    if kind_of(model or "embedded")[0] not in (KINDS["openai"], KINDS["endpoint"]):
-        raise InputError(NOT_SERVED)
 
 
 def print_estimate(

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.text import Text
 
 from discode._cli import flags, output
-from discode._cli.dry_run import check_served, print_estimate
+from discode._cli.dry_run import print_estimate
 from discode._cli.flags import JudgeSpec, with_judge
 from discode._cli.score import Rows, check_input, read_input
 from discode._columns import PairColumns, image_name
@@ -21,7 +21,7 @@ from discode._pairs import Pair, PairParser
 from discode.bulk import Totals
 from discode.bulk._chunks import CHUNK_ROWS
 from discode.bulk._inputs import is_score_file
-from discode.bulk._judging import EXAMPLES
+from discode.bulk._judging import EXAMPLES, judge_chunk
 from discode.errors import InputError, count_of
 from discode.explain import MAX_SPANS, THRESHOLD, Explanation, Span
 from discode.explain._effects import NO_SINGLE_WORD, NOT_READ, pairs_to_explain
@@ -61,8 +61,6 @@ def explain(
     the caption is scored again: a reading per word, for up to 40 words. Of a
     file, the 10 rows with the lowest scores are explained.
     """
-    if dry_run:
-        check_served(spec.model)
     check_input(image, captions, reference, source, images, annotations)
     if top is not None and not source:
         raise InputError("--top requires --input FILE")
@@ -153,16 +151,14 @@ def _read_scored(
 
 def _score(judge: Judge, rows: Rows, failed: Failures) -> Iterator[ScoredPair]:
     """Score whole captions and yield their rows; append failures to ``failed``."""
+    judges = {"": judge.by_caption()}
     with output.row_progress(rows.total) as progress:
         for chunk in rows.read(max(CHUNK_ROWS, judge.batch_size)):
-            usable = [(n, pair) for n, pair in enumerate(chunk.pairs) if pair is not None]
-            scores = judge.by_caption().score_pairs([pair for _, pair in usable], progress=progress)
-            progress(len(chunk) - len(usable))
-            errors = [*chunk.errors.items(), *((usable[i][0], e) for i, e in scores.errors.items())]
-            failed += [(chunk.ids[n], reason) for n, reason in sorted(errors)]
-            for (n, pair), score in zip(usable, scores.value.tolist(), strict=True):
-                if not math.isnan(score):
-                    yield score, chunk.images[n], pair
+            scores = judge_chunk(judges, chunk, progress=progress).rows[""]
+            failed += [(chunk.ids[n], reason) for n, reason in sorted(scores.errors.items())]
+            for score, image, pair in zip(scores, chunk.images, chunk.pairs, strict=True):
+                if pair is not None and not math.isnan(score):
+                    yield score, image, pair
 
 
 def _print_caption(explanation: Explanation, name: str) -> None:

@@ -27,6 +27,9 @@ INPUT, JUDGE, OUTPUT = "Input", "Judge", "Output"
 MODEL, STATISTICS, LARGE, SERVER = "Model options", "Statistics", "Large runs", "Server"
 FURTHER = (MODEL, STATISTICS, LARGE, SERVER)
 """Panels that --options prints instead of --help."""
+SERVED = (KINDS["openai"], KINDS["endpoint"])
+"""Kinds of models on a server."""
+NOT_SERVED = "--dry-run requires a served model: openai:NAME or endpoint:NAME"
 
 input_flag = partial(typer.Option, rich_help_panel=INPUT)
 judge_flag = partial(typer.Option, rich_help_panel=JUDGE)
@@ -86,8 +89,7 @@ RunLogs = Annotated[
     list[Path] | None,
     input_flag(
         "--log", metavar="PATH",
-        help="Run log or folder of logs; decode its stored readings again instead of asking the "
-        "model. Repeatable.",
+        help="Run log or folder of logs, whose stored readings are decoded again; repeatable.",
     ),
 ]  # fmt: skip
 Ratings = Annotated[
@@ -275,6 +277,8 @@ def with_judge(verb: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(verb)
     def joined(model: str | None, prompt: str | None, scale: str | None, **others: Any) -> None:
+        if others.get("dry_run") and kind_of(model or "embedded")[0] not in SERVED:
+            raise InputError(NOT_SERVED)
         verb(spec=JudgeSpec(model, prompt, scale, others.pop("options")), **others)
 
     return with_model_options(_with_flags(joined, verb, "spec", _JUDGE, "options"))

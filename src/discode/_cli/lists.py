@@ -33,7 +33,6 @@ def print_list(kind: str, about: Mapping[str, str], more: str) -> None:
 
 
 def print_one(name: str, lines: Sequence[str], options: tuple[Option, ...]) -> None:
-    """Print the description of a name and its options."""
     echo("\n".join(lines))
     print_options({f"{name}, after a colon ({name}:KEY=VALUE,...)": options})
 
@@ -88,7 +87,7 @@ TEST_CAPTION = "a close up of a striped cat"
 def _check(name: str, options: dict[str, Any]) -> None:
     """Check a model without downloading its weights, or the capabilities of a server."""
     kind = kind_of(name)[0]
-    if kind in (KINDS["openai"], KINDS["endpoint"]):
+    if kind in flags.SERVED:
         _check_endpoint(name, options)
         return
     if kind is not KINDS["hf"]:

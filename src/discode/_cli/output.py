@@ -33,7 +33,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from discode._files import remove_abandoned, replacing
+from discode._files import remove_abandoned, replacing, writing
 from discode._scores import Scores
 from discode._signature import shortened_signature
 from discode.bulk import Totals
@@ -41,7 +41,7 @@ from discode.bulk._columns import ScoredRows
 from discode.bulk._counting import RowCount
 from discode.bulk._writers import JsonLinesWriter, ScoreWriter, open_writer, score_format
 from discode.decoders import SIDE_BY_SIDE
-from discode.errors import InputError, count_of
+from discode.errors import InputError, StoppedError, count_of
 from discode.readings._store import ReadingStore
 from discode.stats import ClusteredMean
 from discode.stats._means import MOST
@@ -71,7 +71,6 @@ class _SafeConsole(Console):
     """A console whose texts are :func:`printable`, whichever part of a table they are."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return a text as rich draws it."""
         return super().render_str(printable(text), **options)
 
 
@@ -95,14 +94,12 @@ RATE_LINES = 10
 
 class _Count(ProgressColumn):
     def render(self, task: Task) -> Text:
-        """Return how many pairs are done, and of how many."""
         total = "?" if task.total is None else f"{task.fields.get('about', '')}{task.total:,.0f}"
         return Text(f"{task.completed:,.0f}/{total}")
 
 
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
-        """Return pairs per second, once there is a speed."""
         return Text("" if task.speed is None else f"{task.speed:.1f} pairs/s")
 
 
@@ -298,6 +295,16 @@ def where_kept(store: ReadingStore | None) -> str:
     return f"readings are kept in {store.path}; run the same command again to resume"
 
 
+@contextmanager
+def stopping(kept: Callable[[], str]) -> Iterator[None]:
+    """Exit with 1 where a model stops, and print what was kept."""
+    try:
+        yield
+    except StoppedError as error:
+        note(f"stopped: {error.reason}; {kept()}", "red")
+        raise typer.Exit(1) from None
+
+
 def check_output(
     path: Path | None, *inputs: Path | None, show: bool = False, as_json: bool = False
 ) -> None:
@@ -332,11 +339,9 @@ def make_folder(path: Path) -> None:
     """Make a folder of results, or raise before the work begins; it is removed if left empty."""
     _refuse_dash(path)
     whole = path.absolute()
-    try:
+    with writing(path):
         atexit.register(_remove_empty, [x for x in (whole, *whole.parents) if not x.exists()])
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     check_writable(path / "results")
 
 
@@ -383,7 +388,6 @@ def open_scores(
 
 
 def print_json(rows: ScoredRows) -> None:
-    """Print some rows as JSON lines."""
     lines = io.StringIO()
     ScoreWriter(JsonLinesWriter(lines), "jsonl").write(rows)
     sys.stdout.write(printable(lines.getvalue()))
@@ -437,7 +441,6 @@ class ScoreTable:
                     self._lowest.append(f"{of}, {format_score(score)}: {text}")
 
     def print(self) -> None:
-        """Print the table."""
         texts = (0, 1, 2) if self._named else (0,)
         print_columns(self._titles, self._rows, (*texts, len(self._titles) - 1))
         for line in self._lowest:
@@ -456,14 +459,12 @@ def _file_name(scores: Scores, row: int) -> str:
 
 
 def format_score(value: float) -> str:
-    """Format a score for a table cell."""
     return "nan" if math.isnan(value) else f"{value:.3f}"
 
 
 def bars(
     title: str, answers: Sequence[str], before: Any, after: Any, names: tuple[str, str]
 ) -> Table:
-    """Draw a bar chart of a distribution before and after the prior."""
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None)
     table.add_column("", no_wrap=True)
     width = max(4, min(24, (stdout.width - 24) // 2))  # of a full bar
@@ -513,7 +514,6 @@ class MaxFailed:
 
     @classmethod
     def parse(cls, typed: str) -> MaxFailed:
-        """Parse a count, or a share such as "5%"."""
         with suppress(ValueError):
             if not typed.endswith("%") and (count := int(typed)) >= 0:
                 return cls(typed, count)
@@ -522,7 +522,6 @@ class MaxFailed:
         raise InputError(f"--max-failed {typed} is not allowed; give a count or a share such as 5%")
 
     def allows(self, failed: int, items: int) -> bool:
-        """Whether ``failed`` of ``items`` is within the limit."""
         return failed <= self.count or 100 * failed <= self.percent * items
 
 

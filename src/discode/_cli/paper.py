@@ -105,7 +105,6 @@ def paper(
 
 
 def _plan(text: str) -> tuple[Study, dict[str, Any]]:
-    """Parse a study and its options."""
     name, typed = split_spec(text)
     study = lookup(STUDIES, name, "study")
     return study, fill_options(study.options, typed, f"study {name!r}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from discode._cli import flags, output
-from discode._cli.dry_run import check_served, print_estimate
+from discode._cli.dry_run import print_estimate
 from discode._cli.flags import JudgeSpec, with_judge
 from discode._files import replacing
 from discode._judge import Judge
@@ -20,7 +20,7 @@ from discode.benchmarks import load_benchmark
 from discode.bulk import Totals
 from discode.bulk._counting import RowCount
 from discode.bulk._judging import EXAMPLES
-from discode.errors import InputError, StoppedError, lookup
+from discode.errors import InputError, lookup
 
 app = typer.Typer(invoke_without_command=True, cls=flags.VerbGroup)
 
@@ -62,8 +62,6 @@ def probe(
     lookup(TABLE_FORMATS, form, "format")
     out = output.output_folder(typed)
     protocol = AgreementProtocol(resamples=resamples, seed=seed)
-    if dry_run:
-        check_served(spec.model)
     plan = plan_probe(load_benchmark(benchmark[0], data), protocol, limit)
     if out is not None and not dry_run:
         output.make_folder(out)
@@ -76,7 +74,11 @@ def probe(
     if dry_run:
         print_estimate(judge, [plan.pairs], store)
         return
-    card = _ask(judge, plan)
+    with (
+        output.stopping(lambda: output.where_kept(judge.store)),
+        output.row_progress(RowCount(len(plan.pairs))) as progress,
+    ):
+        card = make_card(judge, plan, progress)
     cards = {card.model: card}
     if out is not None:
         card.save(out / CARD)
@@ -97,16 +99,6 @@ def _check_same(card: Card, judge: Judge, plan: ProbePlan, out: Path) -> None:
             f"{out} already contains a card for {card.model} on {card.benchmark} with other "
             "settings; choose another folder"
         )
-
-
-def _ask(judge: Judge, plan: ProbePlan) -> Card:
-    """Make a card with a progress bar; if the model stops, report it and exit with 1."""
-    try:
-        with output.row_progress(RowCount(len(plan.pairs))) as progress:
-            return make_card(judge, plan, progress)
-    except StoppedError as error:
-        output.note(f"stopped: {error.reason}; {output.where_kept(judge.store)}", "red")
-        raise typer.Exit(1) from None
 
 
 @app.command()

@@ -10,10 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from discode._cli import flags, output
-from discode._cli.dry_run import check_served, print_estimate
+from discode._cli.dry_run import print_estimate
 from discode._cli.flags import JudgeSpec, with_judge
 from discode._judge import Judge
 from discode._pairs import make_pairs
@@ -28,7 +26,7 @@ from discode.bulk._judging import Methods, by_method, judge_chunk
 from discode.bulk._plan import chunk_of, read_chunks, read_signatures
 from discode.bulk._writers import SCORE_FORMATS
 from discode.decoders import SIDE_BY_SIDE, get_decoder
-from discode.errors import InputError, StoppedError, lookup
+from discode.errors import InputError, lookup
 from discode.images import is_image_file
 from discode.stats import ClusteredMean
 
@@ -107,8 +105,6 @@ def score(
     spec: JudgeSpec,
 ) -> None:
     """Score an image with captions, or files of pairs, by discode or other methods."""
-    if dry_run:
-        check_served(spec.model)
     most = output.MaxFailed() if max_failed is None else output.MaxFailed.parse(max_failed)
     methods = {name: get_decoder(name) for name in method or SIDE_BY_SIDE[-1:]}
     # A model is opened for the decoder that needs the most of it.
@@ -334,13 +330,10 @@ class LargeRun:
             judge = self.make(store=store).with_store(own_store)
             readings = judge.store
             run = partial(score_to_folder, judge, plan)
-        try:
-            with output.row_progress(count_rows(plan.inputs, plan.share)) as progress:
-                totals = run(progress=progress)
-        except StoppedError as error:
-            resume = f"finished shards are in {plan.folder}; run the same command again to resume"
-            output.note(f"stopped: {error.reason}; {resume}", "red")
-            raise typer.Exit(1) from None
+        kept = f"finished shards are in {plan.folder}; run the same command again to resume"
+        counted = count_rows(plan.inputs, plan.share)
+        with output.stopping(lambda: kept), output.row_progress(counted) as progress:
+            totals = run(progress=progress)
         output.report(
             totals, read_signatures(plan.folder), readings, plan.folder, plan.min_score, full=full,
             max_failed=max_failed,

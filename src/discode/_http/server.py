@@ -41,7 +41,6 @@ class _Connection(H11Protocol):
         self._cancel_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse a malformed request."""
         headers = SECURITY_HEADERS | {
             "content-type": "text/plain; charset=utf-8",
             "content-length": str(len(msg)),

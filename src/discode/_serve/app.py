@@ -242,7 +242,6 @@ class _Service:
         return Response(self.counters.text(), media_type=CONTENT_TYPE)
 
     async def file(self, request: Request) -> Response:
-        """Serve a static file by its full path."""
         file = self.files.get(request.url.path)
         if file is None:
             raise HTTPException(404)
@@ -268,7 +267,6 @@ def page_files() -> dict[str, StaticFile]:
 
 
 def api_page() -> Response:
-    """Redirect to the page of the API."""
     return RedirectResponse("/api")
 
 

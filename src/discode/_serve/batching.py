@@ -115,7 +115,6 @@ def _answer(judge: Judge, request: ScoreRequest, scores: Scores) -> Answer | Exc
 
 
 def merged(answers: Sequence[Answer]) -> Answer:
-    """Return the answers to the images of a request as one."""
     first, *others = answers
     name = "scores" if isinstance(first, ScoreAnswer) else "explanations"
     rows = [row for answer in answers for row in getattr(answer, name)]

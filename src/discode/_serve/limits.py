@@ -101,7 +101,6 @@ class HeldBytes:
 
 
 def too_large(limit: int) -> HttpError:
-    """Return the error for a body that is too long."""
     return HttpError(413, "too_large", f"the request is over {limit} bytes; send a smaller image")
 
 

@@ -40,5 +40,4 @@ class ServiceCounters:
         )
 
     def text(self) -> bytes:
-        """Return the exposition format."""
         return generate_latest(self.registry)

@@ -62,7 +62,6 @@ class ScoreRequest:
 
     @cached_property
     def digest(self) -> bytes:
-        """The image's SHA-256."""
         return hashlib.sha256(self.image).digest()
 
 

@@ -28,7 +28,6 @@ def holds_scores(names: Iterable[str]) -> bool:
 
 
 def markdown_table() -> str:
-    """Return the columns as a table for the documentation."""
     rows = (f"| `{name}` | {column.about} |" for name, column in COLUMNS.items())
     return "\n".join(["| column | meaning |", "| --- | --- |", *rows])
 

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from discode._files import lock_file, replacing
+from discode._files import lock_file, replacing, writing
 from discode._judge import Judge
 from discode._scores import Progress
 from discode.bulk._chunks import MANIFEST, Shard, Share
@@ -134,11 +134,9 @@ class OutputFolder:
     def __init__(self, plan: RunPlan) -> None:
         self.path, self.plan, self.share = plan.folder, plan, plan.share
         path = plan.folder
-        try:
+        with writing(path):
             for folder in self._folders():
                 folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
         if not os.access(path, os.W_OK):
             raise InputError(f"cannot write {path}: give a folder that can be written")
         _ = plan.inputs.digest  # of what is there before reading: rows may be added meanwhile
@@ -266,7 +264,6 @@ class OutputFolder:
         return totals
 
     def finished(self) -> frozenset[Shard]:
-        """Return the finished shards of this share."""
         return frozenset(self._totals)
 
     def _sum(self) -> Totals:

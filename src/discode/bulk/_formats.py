@@ -30,7 +30,6 @@ def format_of(path: Path) -> str | None:
 
 
 def check_format(path: Path) -> str:
-    """Return the format of a file, or raise where it is not known."""
     form = format_of(path)
     if form is None:
         allowed = ", ".join(suffix for suffixes, _ in FORMATS.values() for suffix in suffixes)

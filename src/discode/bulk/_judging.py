@@ -126,12 +126,10 @@ class ScoredChunk:
         return len(next(iter(self.rows.values())))
 
     def passing(self, min_score: float) -> list[int]:
-        """Return the rows that reach a threshold."""
         (scores,) = self.rows.values()
         return np.flatnonzero(scores.value >= min_score).tolist()  # NaN passes no threshold
 
     def with_passed(self, samples: Sequence[Any], min_score: float) -> ScoredChunk:
-        """Return the chunk with those of its samples that reach a threshold."""
         if not (passed := self.passing(min_score)):
             return self
         (scores,) = self.rows.values()

@@ -190,7 +190,6 @@ def _difference(key: str, begun: Any, value: Any) -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return what the manifest of a run holds."""
     file = folder / MANIFEST
     manifest = parse_json(file.read_text(errors="replace"), str(file))
     if not isinstance(manifest, dict):
@@ -199,7 +198,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_signatures(folder: Path) -> dict[str, str]:
-    """Return the judge's signatures in an output folder, by method."""
     return dict(read_manifest(folder)["signatures"])
 
 

@@ -125,7 +125,6 @@ def parquet_rows(path: Path, name: str, plan: ChunkPlan, keep: bool) -> Iterator
 
 
 def _weight(value: Any) -> int:
-    """Return the bytes of images in a row."""
     if isinstance(value, dict | list):
         return sum(map(_weight, value.values() if isinstance(value, dict) else value))
     return len(value) if isinstance(value, bytes) else 0

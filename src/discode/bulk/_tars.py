@@ -54,11 +54,9 @@ class Sample:
     size: int = 0  # headers and all, also of files that are not kept
 
     def weight(self) -> int:
-        """Bytes it holds in memory."""
         return sum([tarfile.BLOCKSIZE + len(member.data) for member in self.members.values()])
 
     def fail(self, error: str) -> None:
-        """Drop its files for a reason."""
         self.members, self.error = {}, error
 
 
@@ -67,7 +65,6 @@ class _Header(tarfile.TarInfo):
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Any:
-        """Read the next header."""
         try:
             return super().fromtarfile(tarfile_)
         except tarfile.HeaderError as error:

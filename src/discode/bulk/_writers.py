@@ -35,7 +35,6 @@ class JsonLinesWriter:
         self._file = file
 
     def write(self, rows: Iterable[Mapping[str, Any] | str]) -> None:
-        """Write some rows."""
         self._file.writelines(row if isinstance(row, str) else f"{encode(row)}\n" for row in rows)
 
 
@@ -46,7 +45,6 @@ class CsvWriter:
         self._writer, self._begun = csv_writer(file, **form), False
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write some rows."""
         for row in rows:
             if not self._begun:
                 self._writer.writerow(row)
@@ -63,7 +61,6 @@ class ParquetWriter:
         self.close = self._stack.close
 
     def write(self, rows: Any) -> None:
-        """Write an Arrow table."""
         if self._writer is None:
             open_file = require("pyarrow.parquet", "parquet").ParquetWriter
             self._writer = self._stack.enter_context(open_file(self._path, rows.schema))
@@ -78,7 +75,6 @@ class TarWriter:
         self.close = self._tar.close
 
     def write(self, rows: Iterable[Any]) -> None:
-        """Write samples."""
         for sample in rows:
             for member in sample.members.values():
                 info = tarfile.TarInfo(member.name)
@@ -121,7 +117,6 @@ class ScoreWriter:
         self._table, self._rows = table, SCORE_FORMATS[form]
 
     def write(self, rows: ScoredRows) -> None:
-        """Write some rows."""
         self._table.write(self._rows(file_columns(rows)))
 
 
@@ -216,7 +211,6 @@ SCORE_FORMATS: dict[str, Callable[[dict[str, list[Any]]], Any]] = {
 
 @contextmanager
 def open_writer(path: Path, form: str) -> Iterator[ScoreWriter]:
-    """Write scores to a file; it is complete when the context ends."""
     with open_table(path, form) as table:
         yield ScoreWriter(table, form)
 
@@ -229,7 +223,6 @@ def check_score_format(name: str) -> None:
 
 
 def score_format(path: Path) -> str:
-    """Return the format of a file of scores by its suffix, or raise where it cannot be written."""
     form = path.suffix.lower().removeprefix(".")
     if form not in SCORE_FORMATS:
         raise InputError(f"{path.name}: scores are written to .jsonl, .csv or .parquet")

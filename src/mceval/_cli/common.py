@@ -38,7 +38,6 @@ Reason = Annotated[str, typer.Option(help="Reason to record with the decision.")
 
 
 def open_campaign(url: str) -> Database:
-    """Open the database of a campaign."""
     require("sqlalchemy", "mceval")
     from mceval.database import open_database
 
@@ -75,12 +74,10 @@ def make_table(*columns: str, left: int = 1) -> Table:
 
 
 def interval_cell(share: Interval) -> str:
-    """Format a share in percent with its interval."""
     if math.isnan(share.value):
         return "-"
     return f"{100 * share.value:.1f} % ({100 * share.low:.1f}–{100 * share.high:.1f})"
 
 
 def number_cell(value: float, digits: int) -> str:
-    """Format a number, or a dash for NaN."""
     return "-" if math.isnan(value) else f"{value:.{digits}f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from discode._cli import flags
 from discode._cli.output import echo, output_file, stdout
-from discode._files import csv_cell, csv_writer, replacing
+from discode._files import csv_cell, write_csv
 from discode.errors import InputError, count_of
 from mceval._cli.common import (
     DatabaseArgument,
@@ -25,6 +25,7 @@ from mceval._cli.common import (
 )
 
 if TYPE_CHECKING:
+    from mceval._tables import Person
     from mceval.database import Database
     from mceval.people import Invitation
 
@@ -86,11 +87,7 @@ def reissue(
 @app.command()
 def revoke(database: DatabaseArgument, person: Who, reason: Reason = "by an organiser") -> None:
     """End a person's part at once; their answers still count."""
-    with open_campaign(database) as db:
-        from mceval import people
-
-        row = people.find_person(db, person)
-        people.revoke(db, row.id, reason, time.time())
+    row, _ = _act("revoke", database, person, reason)
     echo(f"{row.name} is out: their link and browsers no longer work")
 
 
@@ -99,33 +96,21 @@ def mark_careless(
     database: DatabaseArgument, person: Who, reason: Reason = "by an organiser"
 ) -> None:
     """End a person's part and requeue their tasks; their answers are void."""
-    with open_campaign(database) as db:
-        from mceval import people
-
-        row = people.find_person(db, person)
-        voided = people.mark_careless(db, row.id, reason, time.time())
+    row, voided = _act("mark_careless", database, person, reason)
     echo(f"{voided} answers of {row.name} are returned to the queue")
 
 
 @app.command()
 def reinstate(database: DatabaseArgument, person: Who) -> None:
     """Let a person work again; only their new answers are judged."""
-    with open_campaign(database) as db:
-        from mceval import people
-
-        row = people.find_person(db, person)
-        people.reinstate(db, row.id, time.time())
+    row, _ = _act("reinstate", database, person)
     echo(f"{row.name} may work again")
 
 
 @app.command()
 def erase(database: DatabaseArgument, person: Who) -> None:
     """Withdraw a person's answers and erase their name and texts."""
-    with open_campaign(database) as db:
-        from mceval import people
-
-        row = people.find_person(db, person)
-        withdrawn = people.erase(db, row.id, time.time())
+    row, withdrawn = _act("erase", database, person)
     echo(f"{withdrawn} answers of person {row.id} are withdrawn and asked for again; name and "
          "texts are erased, but not in backups and exported datasets")  # fmt: skip
 
@@ -161,6 +146,15 @@ def list_people(database: DatabaseArgument) -> None:
     stdout.print(table)
 
 
+def _act(name: str, database: str, who: str, *reason: str) -> tuple[Person, Any]:
+    """Find a person and call a function of :mod:`mceval.people` for them."""
+    with open_campaign(database) as db:
+        from mceval import people
+
+        row = people.find_person(db, who)
+        return row, getattr(people, name)(db, row.id, *reason, time.time())
+
+
 def _hand_out(
     database: str,
     make: Callable[[Database], list[Invitation]],
@@ -181,11 +175,9 @@ def _hand_out(
     if output is None:
         _print_rows(rows)
         return
+    header = ["person", "name", "role", "token", *(["link"] if where else [])]
     try:
-        with replacing(output) as temp, temp.open("w", encoding="utf-8", newline="") as file:
-            writer = csv_writer(file)
-            writer.writerow(["person", "name", "role", "token", *(["link"] if where else [])])
-            writer.writerows(rows)
+        write_csv(output, [header, *rows])
     except InputError:  # the disk is full: the tokens exist nowhere else
         _print_rows(rows)
         raise

@@ -78,7 +78,6 @@ def plan(
 
 
 def _times(from_campaign: str | None, **options: float | None) -> dict[str, Any]:
-    """Collect the given or measured times of a task."""
     times = {name: seconds for name, seconds in options.items() if seconds is not None}
     if from_campaign is None:
         return times
@@ -191,7 +190,6 @@ def _fill(
 
 
 def add_gold_questions(db: Database, table: Path, now: float) -> None:
-    """Add gold questions and report their number and warnings."""
     from mceval._intake import add_gold
 
     added = add_gold(db, table, now)
@@ -201,7 +199,6 @@ def add_gold_questions(db: Database, table: Path, now: float) -> None:
 
 
 def read_domain(text: str, quota: int) -> DomainSource:
-    """Parse a domain: NAME=FOLDER, NAME=LIST or NAME:COUNT=...."""
     from mceval._intake import DomainSource
 
     name, equals, path = text.partition("=")

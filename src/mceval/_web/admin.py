@@ -71,14 +71,12 @@ class AdminPages:
         self.pages, self.images = pages, images
 
     def show(self, name: str, asked: PageRequest, **values: Any) -> Response:
-        """Render a page with the values that all of them need."""
         return self.pages.show(
             name, settings=self.settings, person=asked.person,
             form_token=asked.visitor.form_token, **values,
         )  # fmt: skip
 
     def overview(self, asked: PageRequest) -> Response:
-        """Show the overview of the campaign."""
         now = asked.now
         with self.db.read() as session:
             domains = domain_rows(session)
@@ -152,7 +150,6 @@ class AdminPages:
         return self.links(asked, new)
 
     def export(self, asked: PageRequest) -> Response:
-        """Send the dataset so far as a zip file, without the images."""
         name = re.sub(r"[^A-Za-z0-9]+", "-", self.settings.name).strip("-") or "mceval"
         with tempfile.TemporaryDirectory() as temp:
             folder = Path(temp) / "dataset"
@@ -166,7 +163,6 @@ class AdminPages:
         return Response(buffer.getvalue(), media_type="application/zip", headers=headers)
 
     def person(self, asked: PageRequest) -> Response:
-        """Show the page about one person."""
         number = asked.number
         with self.db.read() as session:
             row = next((row for row in person_rows(session) if row.id == number), None)
@@ -219,7 +215,6 @@ class AdminPages:
         return self.links(asked, [reissue(self.db, asked.number, asked.now, days=days, by=by)])
 
     def image(self, asked: PageRequest) -> Response:
-        """Send an image by its number."""
         return image_response(self.images.by_id(asked.number))
 
     def act_on_image(self, asked: PageRequest) -> Response:

@@ -89,7 +89,6 @@ ANYBODY, PERSON, WORKER, ADMIN = "anybody", "person", "worker", "admin"
 
 
 def make_annotation_app(db: Database, options: AnnotationOptions) -> FastAPI:
-    """Make the ASGI application of a campaign."""
     return _AnnotationApp(db, options).app()
 
 
@@ -336,7 +335,6 @@ class _AnnotationApp:
         return redirect("/task")
 
     def pass_on(self, act: Callable[..., None], asked: PageRequest) -> Response:
-        """Skip a task or flag its image."""
         lease, reason = asked.form.get("lease", ""), reason_of(asked.form)
         act(self.db, asked.person.id, lease, reason, asked.now)
         return redirect("/task")
@@ -365,7 +363,6 @@ class _AnnotationApp:
     # Files and pages
 
     async def file(self, request: Request) -> Response:
-        """Send a static file by its path."""
         file = self.files.get(request.url.path)
         if file is None:
             raise HTTPException(404)

@@ -46,7 +46,6 @@ class Visitor:
         return _mac(self.key, "form")
 
     def check_form(self, token: str) -> None:
-        """Refuse forms that are not from our pages."""
         if not hmac.compare_digest(token.encode(errors="replace"), self.form_token.encode()):
             raise HttpError(403, "forged", "this form is not yours, or is from an earlier visit")
 
@@ -78,7 +77,6 @@ def begin_session(session: Session, person: int, now: float) -> str:
 
 
 def find_visitor(db: Database, key: str | None, now: float) -> Visitor | None:
-    """Find the person to whom a browser belongs."""
     if not key or len(key) > _LONGEST_KEY:
         return None
     with db.read() as session:
@@ -88,7 +86,6 @@ def find_visitor(db: Database, key: str | None, now: float) -> Visitor | None:
 
 @transaction
 def end_session(session: Session, key: str) -> None:
-    """End a session."""
     session.execute(delete(Login).where(Login.key_hash == hash_token(key)))
 
 

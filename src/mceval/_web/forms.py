@@ -17,7 +17,6 @@ SECONDS = 20.0
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Read the fields of a form, or refuse the request."""
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise HttpError(415, "no_form", "the request must be a form")
@@ -44,13 +43,11 @@ async def _receive(request: Request) -> bytes:
 
 
 def check_ticked(form: dict[str, str], name: str = "sure") -> None:
-    """Check that a form's box is ticked."""
     if form.get(name) != "yes":
         raise InputError("please tick the box to confirm")
 
 
 def reply_of(form: dict[str, str]) -> Choice | Revision | Look:
-    """Read the answer in a form."""
     if sum(name in form for name in ("side", "look", "text")) != 1:
         raise InputError("an answer must be a side, a second look or a text")
     if "side" in form:

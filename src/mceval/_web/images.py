@@ -54,11 +54,9 @@ class CampaignImages:
             return False
 
     def of_task(self, person: int, lease: str) -> ShownImage:
-        """Open the image of a task that a person holds."""
         return self._open(self._of_task(person, lease))
 
     def has_file(self, person: int, lease: str) -> bool:
-        """Whether the file of a task's image exists."""
         image = self._of_task(person, lease)
         return image is not None and self._is_there(image)
 
@@ -71,7 +69,6 @@ class CampaignImages:
             )
 
     def by_id(self, number: int) -> ShownImage:
-        """Open an image by its number, for organisers."""
         with self.db.read() as session:
             return self._open(session.get(Image, number))
 

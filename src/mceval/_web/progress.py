@@ -32,7 +32,6 @@ class PersonProgress:
 
     @property
     def answers(self) -> int:
-        """Comparisons, revisions and second looks."""
         return self.compared + self.revised + self.looked
 
 
@@ -74,7 +73,6 @@ def _answer_in_words(answer: Answer) -> str:
 
 
 def campaign_progress(session: Session) -> tuple[int, int]:
-    """Count the finished images and the sum of the quotas."""
     done = session.scalar(select(func.count()).where(Image.state == "done"))
     quota = session.scalar(select(func.sum(Domain.quota)))
     return done or 0, quota or 0

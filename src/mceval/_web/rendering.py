@@ -19,7 +19,6 @@ HERE = Path(__file__).parent
 
 
 def annotation_files() -> dict[str, StaticFile]:
-    """Read every served file, by URL path: style, scripts, icon, examples."""
     return read_static("/static", [*(HERE / "static").iterdir(), ICON, *demo_path().glob("*.jpg")])
 
 
@@ -42,14 +41,12 @@ class Pages:
         }  # fmt: skip
 
     def static(self, name: str) -> str:
-        """URL of a file, with its digest."""
         path = f"/static/{name}"
         return f"{path}?v={self.files[path].digest}"
 
     def show(
         self, name: str, code: int = 200, headers: dict[str, str] | None = None, **values: Any
     ) -> Response:
-        """Render a page as a response."""
         text = self.environment.get_template(name).render(values)
         return HTMLResponse(text, code, headers)
 

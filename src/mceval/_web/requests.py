@@ -31,12 +31,10 @@ class PageRequest:
 
     @property
     def person(self) -> Person:
-        """The person behind the request."""
         return self.visitor.person
 
     @property
     def number(self) -> int:
-        """The number in the page's address."""
         text = str(self.request.path_params["number"])
         if not text.isascii() or not text.isdigit() or len(text) > 9:
             raise HttpError(404, "no_number", "this page does not exist")
@@ -44,11 +42,9 @@ class PageRequest:
 
 
 def redirect(path: str) -> RedirectResponse:
-    """Redirect a browser to another page."""
     return RedirectResponse(path, 303)
 
 
 def image_response(image: ShownImage) -> Response:
-    """Answer with an image."""
     headers = {"cache-control": "private, max-age=900", "content-disposition": "inline"}
     return Response(image.data, media_type=image.media_type, headers=headers)

@@ -85,7 +85,6 @@ def count_work(slot: Slot, now: float) -> float:
 
 
 def active_person(session: Session, person: int) -> Person:
-    """Lock a person and check that they are active."""
     row = people.locked_person(session, person)
     if row.state != "active":
         raise NotAllowedError("your part in this campaign has ended; please ask the organisers")
@@ -99,7 +98,6 @@ def check_seen(person: Person, now: float) -> None:
 
 
 def leased_slot(session: Session, person: Person, lease: str) -> Slot:
-    """Lock the slot that a person holds under this lease."""
     slot = session.scalar(select(Slot).where(Slot.lease == lease).with_for_update(key_share=True))
     if slot is None or slot.person_id != person.id or slot.state != "leased":
         raise NotAllowedError(
@@ -334,7 +332,6 @@ def _gold_again(session: Session, person: Person, which: int, now: float) -> Slo
 
 
 def lease_slot(session: Session, slot: Slot, person: Person, now: float) -> Slot:
-    """Give a slot to a person under a new lease."""
     if slot.person_id not in (None, person.id):
         log_event(session, "expired", now, person=slot.person_id, image=slot.image_id)
     slot.state, slot.person_id = "leased", person.id
@@ -348,7 +345,6 @@ def lease_slot(session: Session, slot: Slot, person: Person, now: float) -> Slot
 
 
 def task_of(session: Session, slot: Slot) -> Task:
-    """Build the task that the holder of a slot is shown."""
     image = session.get_one(Image, slot.image_id)
     if slot.lease is None or slot.person_id is None:
         raise StoreError(f"slot {slot.id} is shown but not held: the database is damaged")
@@ -396,7 +392,6 @@ def to_revise(image: Image) -> int | None:
 
 
 def texts_of(session: Session, ids: Sequence[int | None]) -> tuple[str, ...]:
-    """Load the texts of captions by id."""
     rows = session.execute(select(Candidate.id, Candidate.text).where(Candidate.id.in_(ids))).all()
     texts = {row[0]: row[1] for row in rows}
     return tuple(texts[number] for number in ids if number is not None)
