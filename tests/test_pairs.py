@@ -117,17 +117,20 @@ def test_annotations_give_image_ids_their_files(tmp_path: Path) -> None:
     images += [{"id": 8}, {"id": 9, "file_name": "a.jpg"}, {"id": 9, "file_name": "b.jpg"}]
     notes.write_text(json.dumps({"images": images}))
     results = tmp_path / "results.csv"
-    ids = ["7", "7", "k", "7", "7", "8", "9", "10"]
+    ids = ["7", "7.0", "k", "7", "7.00", "8", "9", "10"]  # CSV has 7.0 where a column has gaps
     results.write_text("image_id,caption\n" + "".join(f"{n},x\n" for n in ids))
     pairs = read_pairs(results, tmp_path, annotations=notes)
     first = str(tmp_path / "d952d5d103.jpg")
-    assert pairs[0].image == pairs[3].image == first
+    assert [pairs[n].image for n in (0, 1, 3, 4)] == [first] * 4
     assert pairs[2].image == str(tmp_path / "sub" / "b.jpg")
     assert [bool(pair.problem) for pair in pairs] == [
         False, False, False, False, False, True, True, True,
     ]  # fmt: skip
     assert all("instances.json" in pair.problem for pair in pairs[5:])
     assert read_pairs(results, annotations=notes)[0].image == "d952d5d103.jpg"
+    results.write_text("image_id,caption\n7.0,x\n7.5,x\n7,x\n")
+    found = [Path(str(pair.image)).name for pair in read_pairs(results, tmp_path)]
+    assert found == ["x_7.jpg", "7.5", "x_7.jpg"]
     results.write_text("image_id,caption\n7,x\n8,y\n9,z\n")
     with pytest.raises(InputError, match=r"2 of 3 .*instances\.json"):
         read_pairs(results, tmp_path, annotations=notes)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Any, Generic, TypeVar
 
-from discode._files import coco_files, coco_id
+from discode._files import coco_files
 from discode.errors import InputError, shortened
 from discode.images import IMAGE_SUFFIXES
 
@@ -66,9 +66,9 @@ class ImageFinder:
         return self._below_folder(name, where), problem
 
     def _of_id(self, image: str | int) -> tuple[str, str]:
-        name = str(image)
+        name = re.sub(r"^(\d+)\.0+$", r"\1", str(image))  # a column of numbers with gaps, in CSV
         if self._files is not None:
-            file = self._files.get(coco_id(image))
+            file = self._files.get(name)
             if isinstance(file, str) and file:
                 return file, ""
             unknown = f"no image in {self._annotations} has the id {name} and a file_name"

@@ -53,6 +53,22 @@ def test_the_benchmark_says_which_tau(runs: dict[str, RunLog]) -> None:
         assert math.isclose(one.value_a, 100 * expected)
 
 
+@pytest.mark.parametrize("measure", ["spearman", "pearson"])
+def test_metrics_are_compared_by_spearman_and_pearson(
+    runs: dict[str, RunLog], measure: str
+) -> None:
+    log = runs["ratings"]
+    (one,) = compare_metrics(log, ["cider", "bleu-4"], measure=measure, resamples=200).pairs
+    expected = [100 * log.results[name].measures[measure].value for name in ("cider", "bleu-4")]
+    assert [one.value_a, one.value_b] == pytest.approx(expected)
+    assert one.difference == pytest.approx(expected[0] - expected[1])
+    assert one.low < one.difference < one.high
+    assert one.low > 0
+    assert one.p < 0.05
+    with pytest.raises(UnknownNameError, match="acc23"):
+        compare_metrics(log, ["cider", "bleu-4"], measure="acc23")
+
+
 def test_metrics_are_compared_with_one_m() -> None:
     """With scipy's m two values would beat many, also where the log was measured with it."""
     by_scipy = coarse_run(replace(QUICK, tau_m="scipy"))

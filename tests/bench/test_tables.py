@@ -164,6 +164,7 @@ def test_measures_are_chosen_and_latex_marks_the_best() -> None:
     names = list(log.results)
     lines = render_table({"a": log}, measures=["spearman", "pearson"]).splitlines()
     assert lines[1].split() == ["metric", "ρ", "r"]
+    assert not any("τ_c" in line for line in lines)
     for name, line in zip(names, lines[2:], strict=False):
         value = log.results[name].value[log.judgments.pair]
         people = log.judgments.value
@@ -174,13 +175,17 @@ def test_measures_are_chosen_and_latex_marks_the_best() -> None:
         render_table({"a": log}, measures=["kendall"])
 
     best = max(names, key=lambda name: log.results[name].measures["tau_c"].value)
-    pair = compare_metrics(log, names, measure="tau_c").pairs[0]
-    made = render_table({"a": log}, "latex", measures=["tau_c", "pearson"]).splitlines()
-    rows = {line.split(" & ")[0]: line for line in made if " & " in line}
-    assert rows[best].split(" & ")[1].startswith(r"\textbf{")
-    (other,) = set(names) - {best}
-    assert (r"\dag" in rows[other]) == (pair.adjusted < 0.05)
-    assert rows[other].split(" & ")[2].count(r"\dag") == 0  # Pearson's r is not tested
+    measures = ["tau_c", "pearson", "acc23"]
+    made = render_table({"a": log}, "latex", measures=measures).splitlines()
+    rows = {line.split(" & ")[0]: line.split(" & ")[1:] for line in made if " & " in line}
+    assert rows[best][0].startswith(r"\textbf{")
+    for place, measure in enumerate(measures[:2]):
+        pair = compare_metrics(log, names, measure=measure).pairs[0]
+        assert any(r"\dag" in rows[name][place] for name in names) == (pair.adjusted < 0.05)
+    assert not any(r"\dag" in rows[name][2] for name in names)
+    assert "not tested: custom acc23" in "\n".join(made)
+    several = render_table({"a": log, "b": replace(log, results={})}, "latex")
+    assert "not tested" in several  # a test needs all metrics in one run
     assert "bold" not in render_table({"a": log})
 
 

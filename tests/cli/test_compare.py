@@ -98,6 +98,8 @@ def test_one_captioner(files: list[Path], tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1].split() == ["short", *numbers]
     assert "failed-as" in done.stdout  # one row failed
+    assert "model:fake" not in done.stdout
+    assert "model:fake" in call(*given, "--signature").stdout
     assert (told["images"], told["pairs"], told["files"][0]["failed"]) == (39, [], 1)
     assert (tmp_path / "one.png").stat().st_size > 5_000
     row = f"short & {numbers[0]} & {' '.join(numbers[1:])} \\\\"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,27 @@ def test_a_score_file_chooses_by_its_own_scores(table: Path, tmp_path: Path) -> 
         assert f"{1 + len(row['spans'])} requests" in done.stdout
         refused(call("explain", "--input", table, "--images", demo_path(), *served), "--dry-run")
         assert server.asked == []
+
+
+def test_a_score_file_of_image_ids_is_explained_and_shown(tmp_path: Path) -> None:
+    """Its column ``file`` has what was opened; the ids alone lead to no file."""
+    results, folder = tmp_path / "results.json", tmp_path / "images"
+    folder.mkdir()
+    for number, name in ((7, "cat"), (8, "coffee")):
+        shutil.copy(demo_path() / f"{name}.jpg", folder / f"COCO_{number:012}.jpg")
+    results.write_text(json.dumps([{"image_id": n, "caption": "a cat"} for n in (7, 8)]))
+    scores, page = tmp_path / "s.jsonl", tmp_path / "page.html"
+    judge = ("--model", "embedded")
+    call("score", "--input", results, "--images", folder, "-o", scores, *judge)
+    explained = ("explain", "--input", scores, "--json", *judge)
+    expected = call(*explained).stdout
+    assert [json.loads(line)["error"] for line in expected.splitlines()] == ["", ""]
+    assert "2 images, distributions" in call("report", scores, "-o", page).stderr
+    moved = folder.rename(tmp_path / "moved")
+    assert call(*explained).returncode == 1
+    assert "--images" in call("report", scores, "-o", page).stderr
+    assert call(*explained, "--images", moved).stdout == expected
+    assert "2 images, distributions" in call("report", scores, "-o", page, "--images", moved).stderr
 
 
 def test_a_file_in_which_nothing_has_a_score(tmp_path: Path) -> None:

@@ -69,6 +69,14 @@ def test_every_verb_has_the_rule(tmp_path: Path) -> None:
         return names
 
     assert made("decode", rows) == ["scores.jsonl"]
+    rows.write_text("".join(
+        json.dumps({"id": str(n), "image": f"{n}.png", "log_probs": [-3.0] * 10}) + "\n"
+        for n in range(3)
+    ))  # fmt: skip
+    assert call("decode", rows, "-o", tmp_path / "decoded").returncode == 0
+    compared = call("compare", tmp_path / "decoded", tmp_path / "decoded" / "scores.jsonl")
+    assert "no difference" in compared.stdout
+    assert call("report", tmp_path / "decoded", "-o", tmp_path / "page.html").returncode == 0
     assert made("score", CAT, "a cat") == ["scores.jsonl", "scores.jsonl.readings.db"]
     runs = ("bench", "run", *data, "-m", "rouge-l")
     assert made(*runs) == ["flickr8k-expert.json"]

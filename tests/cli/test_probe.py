@@ -60,6 +60,10 @@ def test_cards_beside_each_other(card: Path, data: Path, tmp_path: Path) -> None
     assert len(lines) == len(Card.load(card).figures)
     asked = call("probe", "compare", card, same), call("probe", "compare", same, other)
     assert ["not comparable" in done.stdout for done in asked] == [False, True]
+    whole = call("probe", "compare", card, same, "--signature").stdout
+    assert "model:discode-embedded" in whole
+    assert "model:discode-embedded" in (card / "card.md").read_text(encoding="utf-8")
+    assert "model:discode-embedded" not in asked[0].stdout
 
 
 def test_what_fails_is_said_and_counted(tmp_path: Path) -> None:

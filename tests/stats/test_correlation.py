@@ -19,6 +19,7 @@ from discode.stats import (
     spearman,
     tie_rate,
 )
+from discode.stats._correlation import PearsonPlan
 from discode.stats._tau import M_RULES
 
 # Few levels: ties everywhere, in one column, in both, and constant columns too.
@@ -121,6 +122,23 @@ def test_spearman_and_pearson_against_scipy(given_rows: Rows) -> None:
             assert ours(x, y) == pytest.approx(theirs(x, y).statistic, abs=1e-12)
 
 
+@given(rows, st.booleans(), st.integers(0, 2**32 - 1))
+@settings(max_examples=200, deadline=None)
+def test_weighted_spearman_and_pearson_equal_repeated_rows(
+    given_rows: Rows, ranked: bool, seed: int
+) -> None:
+    x, y, codes = np.array([*given_rows, (0, 0, 3)], dtype=np.int64).T
+    plan = PearsonPlan(x, 1e6 + y / 7, ranked=ranked)
+    drawn = np.random.default_rng(seed).integers(0, 3, size=(5, 4))
+    oracle = scipy.stats.spearmanr if ranked else scipy.stats.pearsonr
+    for w, clustered in zip((m[codes] for m in drawn), plan.clustered(codes)(drawn), strict=True):
+        many_x, many_y = np.repeat(x, w), np.repeat(y, w)
+        constant = min(len(np.unique(many_x)), len(np.unique(many_y))) < 2
+        expected = math.nan if constant else oracle(many_x, many_y).statistic
+        assert plan(w) == pytest.approx(expected, abs=1e-9, nan_ok=True)
+        assert clustered == pytest.approx(expected, abs=1e-9, nan_ok=True)
+
+
 def test_pearson_neither_overflows_nor_correlates_with_a_constant() -> None:
     x = np.array([1.0, 2.0, 4.0])
     assert pearson(x * 1e200, x * 1e-200) == pytest.approx(1)
@@ -133,9 +151,9 @@ def test_what_is_not_finite_is_undefined() -> None:
         for function in (spearman, pearson, lambda x, _: tie_rate(x)):
             with pytest.warns(UndefinedWarning):
                 assert math.isnan(function(bad, [1, 2, 3]))
-        plan = KendallPlan(bad, [1, 2, 3])
-        assert math.isnan(plan([1, 1, 1]))
-        assert np.isnan(plan.clustered(np.array([0, 0, 1]))(np.ones((2, 2), dtype=int))).all()
+        for plan in (KendallPlan(bad, [1, 2, 3]), PearsonPlan(bad, [1, 2, 3])):
+            assert math.isnan(plan([1, 1, 1]))
+            assert np.isnan(plan.clustered(np.array([0, 0, 1]))(np.ones((2, 2), dtype=int))).all()
     with pytest.warns(UndefinedWarning):
         assert math.isnan(tie_rate([1.0]))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import kendalltau, rankdata
+from scipy.stats import kendalltau, pearsonr, rankdata, spearmanr, zscore
 
 from discode.stats import (
     KendallPlan,
@@ -94,6 +94,32 @@ def test_all_swaps_of_few_images(variant: str) -> None:
     assert done.difference == pytest.approx(differences[0])
     assert done.p == pytest.approx((d >= d[0] - 1e-9).mean(), abs=0.03)
     assert permutation_test(a, 2 * a + 1, human, clusters=image, resamples=50).p == 1
+
+
+@pytest.mark.parametrize("measure", ["spearman", "pearson"])
+def test_all_swaps_with_spearman_and_pearson(measure: str) -> None:
+    rng = np.random.default_rng(6)
+    image = np.repeat(np.arange(5), 3)
+    human = rng.integers(0, 3, 15)
+    a, b = human + rng.normal(size=15), 100 * np.round(rng.normal(size=15), 0)
+    alike = rankdata if measure == "spearman" else zscore
+    x, y, people = alike(a), alike(b), alike(human)
+    differences = []
+    for coins in itertools.product([False, True], repeat=5):
+        swap = np.array(coins)[image]
+        sides = np.where(swap, y, x), np.where(swap, x, y)
+        first, second = (pearsonr(side, people).statistic for side in sides)
+        differences.append(first - second)
+    d = np.abs(differences)
+    oracle = spearmanr if measure == "spearman" else pearsonr
+    done = permutation_test(a, b, human, variant=measure, clusters=image, resamples=4000)
+    assert done.difference == pytest.approx(oracle(a, human)[0] - oracle(b, human)[0])
+    assert done.p == pytest.approx((d >= d[0] - 1e-9).mean(), abs=0.03)
+    same = permutation_test(a, 2 * a + 1, human, variant=measure, clusters=image, resamples=50)
+    assert same.p == 1
+    with pytest.warns(UndefinedWarning):
+        bad = permutation_test([np.inf, *a[1:]], b, human, variant=measure, clusters=image)
+    assert math.isnan(bad.p)
 
 
 def test_cells_of_images_and_sources() -> None:

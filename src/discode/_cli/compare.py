@@ -30,11 +30,11 @@ from discode.bench._systems import (
     JoinedScores,
     compare_systems,
     explain_join,
+    is_scores_folder,
     join_systems,
     label_systems,
 )
 from discode.bench._tables import MEASURE_SYMBOLS
-from discode.bulk._chunks import MANIFEST
 from discode.errors import InputError, lookup
 
 
@@ -126,7 +126,7 @@ def compare(
 
 def _run_in(path: Path) -> Path:
     """Find the run log in a folder of ``bench run -o``; other paths are unchanged."""
-    if (path / MANIFEST).is_file() or not (runs := sorted(path.glob("*.json"))):
+    if is_scores_folder(path) or not (runs := sorted(path.glob("*.json"))):
         return path
     if len(runs) > 1:
         raise InputError(f"{path} holds {len(runs)} runs; give one of them, such as {runs[0]}")
@@ -148,7 +148,7 @@ def is_scores(path: Path) -> bool:
     """Whether a path, or the path in NAME=PATH, names a file or a folder of scores."""
     file = path if path.exists() else Path(str(path).rpartition("=")[2])
     table = file.suffix.lower() in (".jsonl", ".csv", ".tsv", ".parquet", ".json")
-    return (file / MANIFEST).is_file() or (table and not _is_run(file))
+    return is_scores_folder(file) or (table and not _is_run(file))
 
 
 def refuse(kind: str, **options: object) -> None:
@@ -187,9 +187,10 @@ def _compare_files(
         for each in done.systems
     ]
     titles = ("system", "mean", "95 %", "rank")
+    signatures = [each if full else shortened_signature(each) for each in joined.signatures]
     if not done.pairs:
         how = f"interval by {resamples} resamples of images; seed {seed}"
-        lines = [*notes, *note_few_images(done.images), how, *joined.signatures]
+        lines = [*notes, *note_few_images(done.images), how, *signatures]
         _print_table(form, titles[:-1], [row[:-1] for row in means], (0,), lines)
         return
     how = (
@@ -209,7 +210,7 @@ def _compare_files(
         done,
         form,
         notes,
-        [how, *(each if full else shortened_signature(each) for each in joined.signatures)],
+        [how, *signatures],
         {
             "A - B": lambda pair: f"{pair.difference:+.4f}",
             "95 %": lambda pair: _range(pair.low, pair.high, "+.4f"),

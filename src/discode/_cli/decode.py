@@ -12,6 +12,7 @@ from discode._cli import flags, output
 from discode._judge import decode as decode_readings
 from discode._scales import get_scale
 from discode.bulk import Totals
+from discode.bulk._chunks import SCORES
 from discode.bulk._judging import at_rows
 from discode.bulk._log_probs import read_blocks, read_lines
 from discode.decoders import SIDE_BY_SIDE, get_decoder
@@ -46,7 +47,7 @@ def decode(
 ) -> None:
     """Turn log-probabilities of the answers into scores."""
     decoders = {name: get_decoder(name) for name in method or SIDE_BY_SIDE[-1:]}
-    out = None if typed is None else output.output_file(typed, "scores.jsonl")
+    out = None if typed is None else output.output_file(typed, SCORES)
     if out is not None or show:
         output.check_output(out, file, show=show, as_json=as_json)
     if missing not in ("nan", "spread"):

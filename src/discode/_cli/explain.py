@@ -79,7 +79,7 @@ def explain(
         ]
         open_image(lowest[0][2].image)  # a missing or broken image is the same for all captions
     elif has_scores:
-        scored = _read_scored(rows.files, PairParser(images, annotations), failed)
+        scored = _read_scored(rows.files, images, annotations, failed)
         lowest = heapq.nsmallest(top or LOWEST, scored, itemgetter(0))
     else:
         next(rows.read(CHUNK_ROWS), None)  # reports an unreadable table before a model is opened
@@ -127,9 +127,10 @@ def explain(
 
 
 def _read_scored(
-    files: Sequence[Path], parser: PairParser, failed: Failures
+    files: Sequence[Path], images: Path | None, annotations: Path | None, failed: Failures
 ) -> Iterator[ScoredPair]:
     """Yield the rows of the first method in score files; append failures to ``failed``."""
+    parser = PairParser(images, annotations)
     method = None
     for file in files:
         for where, row, score in read_scores(file):
@@ -141,6 +142,10 @@ def _read_scored(
                 failed.append((name, str(row.get("error") or "no score")))
             else:
                 image = image_name(row, PairColumns.among(row, where))
+                if (opened := row.get("file")) and annotations is None:
+                    file = Path(str(opened))
+                    within = images is None or file.is_relative_to(images.absolute())
+                    row["image"] = str(file) if within else file.name
                 yield score, image, parser.parse(row, where, name)
 
 

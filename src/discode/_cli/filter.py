@@ -14,7 +14,9 @@ from discode.errors import InputError
 
 def filter_scores(
     folder: Annotated[Path, typer.Argument(help="Output folder of a finished `discode score`.")],
-    min_score: flags.MinScore,
+    min_score: Annotated[
+        float, flags.output_flag(metavar="X", help="Write samples scoring at least this.")
+    ],
     typed: Annotated[
         str, flags.output_option(help="New folder for the samples.", metavar="FOLDER")
     ],

@@ -173,9 +173,10 @@ TableFormat = Annotated[
 ]
 FullSignatures = Annotated[bool, output_flag("--signature", help="Print full signatures.")]
 Title = Annotated[str, output_flag(metavar="TEXT", help="Title of the page or card.")]
-_MIN_SCORE = output_flag(metavar="X", help="Write samples scoring at least this to OUTPUT/passed.")
-MinScore = Annotated[float, _MIN_SCORE]
-MinScoreIfAny = Annotated[float | None, _MIN_SCORE]
+MinScoreIfAny = Annotated[
+    float | None,
+    output_flag(metavar="X", help="Also write samples scoring at least this to OUTPUT/passed."),
+]
 # The type of -o is str: a Path would lose the slash that makes scores.v2/ a folder.
 output_option = partial(output_flag, "--output", "-o", metavar="PATH")
 

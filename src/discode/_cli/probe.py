@@ -43,6 +43,7 @@ def probe(
         ),
     ] = None,
     form: flags.TableFormat = "text",
+    signature: flags.FullSignatures = False,
     resamples: flags.Resamples = 1000,
     seed: flags.Seed = 0,
     *,
@@ -78,12 +79,12 @@ def probe(
         output.row_progress(RowCount(len(plan.pairs))) as progress,
     ):
         card = make_card(judge, plan, progress)
-    table = cards_table({card.model: card})
+    cards = {card.model: card}
     if out is not None:
         card.save(out / CARD)
         with replacing(out / "card.md") as temp:
-            temp.write_text(write_table(table, "markdown") + "\n", encoding="utf-8")
-    output.echo(write_table(table, form))
+            temp.write_text(write_table(cards_table(cards), "markdown") + "\n", encoding="utf-8")
+    output.echo(write_table(cards_table(cards, full=signature or form != "text"), form))
     failed = tuple(card.errors)[:EXAMPLES]
     errors = tuple((f"{card.errors[reason]:,} captions", reason) for reason in failed)
     totals = Totals(card.readings, len(card.errors), errors=errors)
@@ -104,10 +105,11 @@ def _check_same(card: Card, judge: Judge, plan: ProbePlan, out: Path) -> None:
 def compare(
     cards: Annotated[list[Path], typer.Argument(help="Folders from `discode probe -o`.")],
     form: flags.TableFormat = "text",
+    signature: flags.FullSignatures = False,
 ) -> None:
     """Compare cards side by side, and report whether the judges got the same questions."""
     lookup(TABLE_FORMATS, form, "format")
     loaded = {str(path): Card.load(path) for path in cards}
     if len(loaded) < 2:
         raise InputError("give the folders of at least two cards")
-    output.echo(write_table(cards_table(loaded), form))
+    output.echo(write_table(cards_table(loaded, full=signature or form != "text"), form))

@@ -17,7 +17,7 @@ from discode._judge import Judge
 from discode._pairs import make_pairs
 from discode.backends import KINDS, kind_of
 from discode.bulk import RunPlan, Totals, find_inputs, plan_run, score_to_folder
-from discode.bulk._chunks import CHUNK_ROWS, PairChunk
+from discode.bulk._chunks import CHUNK_ROWS, SCORES, PairChunk
 from discode.bulk._columns import ScoredRows, lowest_rows
 from discode.bulk._counting import RowCount, count_rows
 from discode.bulk._folder import store_in
@@ -127,7 +127,7 @@ def score(
         return
     large.refuse()
     rows = read_input(image, captions, reference, source, images, annotations)
-    out = None if typed is None else output.output_file(typed, "scores.jsonl")
+    out = None if typed is None else output.output_file(typed, SCORES)
     if out is not None or show:
         output.check_output(out, *rows.files, store, spec.recording, show=show, as_json=as_json)
     next(rows.read(CHUNK_ROWS), None)  # reports an unreadable table before a model is opened

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from discode._files import parse_json, replacing, without_nan
+from discode._signature import shortened_signature
 from discode.bench._agreement import TAU_C_NOTES, AgreementProtocol
 from discode.bench._layout import CellTable, ColumnTitle, TableValue
 from discode.errors import InputError, count_of
@@ -94,8 +95,8 @@ class Card:
         except (InputError, OSError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not a card ({error}); {HELP}") from None
 
-    def notes(self) -> list[str]:
-        """Describe the data and the method behind the figures."""
+    def notes(self, *, full: bool = True) -> list[str]:
+        """Describe the data and the method behind the figures; ``full`` is for the signature."""
         lines = [
             f"{self.benchmark}, {count_of(self.images, 'image')}, {self.readings:,} readings, "
             f"seed {self.protocol.seed}; shares of images have Wilson's interval, all else that of "
@@ -107,11 +108,11 @@ class Card:
             reason, count = max(self.errors.items(), key=lambda item: item[1])
             failed = count_of(sum(self.errors.values()), "caption")
             lines.append(f"{failed} could not be judged, {count:,} of them: {reason}")
-        return [*lines, self.signature]
+        return [*lines, self.signature if full else shortened_signature(self.signature)]
 
 
-def cards_table(cards: Mapping[str, Card]) -> CellTable:
-    """Tabulate one card, or several side by side."""
+def cards_table(cards: Mapping[str, Card], *, full: bool = True) -> CellTable:
+    """Tabulate one card, or several side by side, with their ``full`` or short signatures."""
     columns: list[ColumnTitle] = [""]
     found: dict[str, dict[str, dict[str, Figure]]] = {}  # by section, name and card
     failing = any(figure.failed for card in cards.values() for figure in card.figures)
@@ -131,8 +132,8 @@ def cards_table(cards: Mapping[str, Card]) -> CellTable:
                 cells += row[: 3 + failing]
             rows.append([f"  {name}", *cells])
     if len(cards) == 1:
-        return CellTable(columns, rows, f"Card of {card.model}", card.notes(), 1)
-    notes = [f"{label}: {line}" for label, card in cards.items() for line in card.notes()]
+        return CellTable(columns, rows, f"Card of {card.model}", card.notes(full=full), 1)
+    notes = [f"{label}: {line}" for label, card in cards.items() for line in card.notes(full=full)]
     if len({card.asked for card in cards.values()}) > 1:
         notes.insert(0, "These cards are not comparable: data, images, seed or version differ.")
     return CellTable(columns, rows, "", notes, 1)

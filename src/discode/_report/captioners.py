@@ -21,7 +21,13 @@ from discode._report.assemble import (
 )
 from discode._report.thumbnails import make_thumbnails
 from discode.bench._compare import note_few_images
-from discode.bench._systems import RESAMPLES, JoinedScores, compare_systems, explain_join
+from discode.bench._systems import (
+    RESAMPLES,
+    JoinedScores,
+    SystemRow,
+    compare_systems,
+    explain_join,
+)
 from discode.errors import count_of
 
 
@@ -48,7 +54,7 @@ def write_captioners(
     ]
     paths = [""] * len(joined.images)
     for _, number, row in items:
-        paths[number] = paths[number] or _find(row.keys.get("image", ""), data)
+        paths[number] = paths[number] or _find(row, data)
     thumbnails: dict[str, str] = {}
     differences = np.ptp(joined.value, axis=0)  # NaN where a captioner has no score
     notes = explain_join(joined) + note_few_images(int(joined.shared.sum()))
@@ -56,6 +62,8 @@ def write_captioners(
         shown = [paths[number] for number in np.argsort(-differences, kind="stable").tolist()]
         thumbnails, missing = make_thumbnails([name for name in shown if name], image_budget)
         notes += missing
+        if missing and not thumbnails and not data:
+            notes.append("give the folder of the images with --images")
     place = {name: number for number, name in enumerate(thumbnails)}
     entry: dict[str, Any] = _summary(joined, resamples) | {
         "pairs": len(items),
@@ -89,11 +97,11 @@ def write_captioners(
     return ReportFacts(len(items), len(thumbnails), 0, tuple(notes))
 
 
-def _find(name: str, folders: Sequence[Path]) -> str:
-    """Find an image in the first folder that has it; else return the name itself."""
-    return next(
-        (str(folder / name) for folder in folders if name and (folder / name).is_file()), name
-    )
+def _find(row: SystemRow, folders: Sequence[Path]) -> str:
+    """Find a row's image in the first folder that has it; else return its file or name."""
+    names = [Path(row.file).name, row.keys.get("image", "")]
+    paths = (folder / name for folder in folders for name in names if name)
+    return str(next(filter(Path.is_file, paths), row.file or names[-1]))
 
 
 def _summary(joined: JoinedScores, resamples: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from discode._pairs import Pair
 from discode._prompts import PROMPTS, Prompt
 from discode._scales import Scale
 from discode.backends._base import Backend, Blocks
-from discode.errors import DiscodeError, InputError
+from discode.errors import DiscodeError, InputError, count_of
 from discode.images import image_digest
 from discode.readings import Identity, Readings
 from discode.readings._exchange import import_readings
@@ -44,7 +44,7 @@ class Recorded(Backend):
                 for identity in models
             )
             raise InputError(
-                f"{path} holds readings of {len(models)} models ({names or 'none'}); "
+                f"{path} holds readings of {count_of(len(models), 'model')} ({names or 'none'}); "
                 "choose one: recorded:FILE#MODEL"
             )
         self.identity = chosen[0]

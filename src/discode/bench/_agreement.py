@@ -24,6 +24,7 @@ from discode.stats import (
     spearman,
     tie_rate,
 )
+from discode.stats._correlation import PearsonPlan
 from discode.stats._preference import accuracies_with_ties
 from discode.stats._tau import M_RULES
 
@@ -32,6 +33,8 @@ TAU_C_NOTES = {
     "scipy": "τ_c: m is scipy's, the distinct scores of metric or people, whichever are fewer",
 }
 """The note on m below a table with τ_c, by ``AgreementProtocol.tau_m``."""
+COMPARED = ("tau_c", "tau_b", "spearman", "pearson")
+"""Measures of ratings by which metrics can be compared."""
 TIE_GAP = 10.0
 """Metrics whose tie rates are further apart, in percentage points, are named with them."""
 _LEVELS = 64
@@ -124,6 +127,8 @@ def agreement_statistic(
     """
     if isinstance(judgments, Ratings):
         x, y = value[judgments.pair][keep], judgments.value[keep]
+        if name in ("spearman", "pearson"):
+            return PearsonPlan(x, y, ranked=name == "spearman")
         return KendallPlan(x, y, variant=name.removeprefix("tau_"))
     earned = credit(value[judgments.left], value[judgments.right], judgments.chosen, ties=ties)
     return AccuracyPlan(earned[keep], categories=np.array(judgments.category)[keep])

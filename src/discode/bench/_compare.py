@@ -11,7 +11,12 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.bench._agreement import AgreementProtocol, agreement_statistic, main_measure
+from discode.bench._agreement import (
+    COMPARED,
+    AgreementProtocol,
+    agreement_statistic,
+    main_measure,
+)
 from discode.bench._runlog import RunLog
 from discode.benchmarks import Ratings
 from discode.errors import InputError, count_of, lookup
@@ -142,11 +147,11 @@ def compare_metrics(
 ) -> MetricComparison:
     """Compare metrics of a run, two or more; without names, all of them.
 
-    ``measure`` is "tau_b" or "tau_c" for ratings, "mean" (accuracy) for preferences; m in τ_c is
-    people's for all metrics, also where the log's protocol has scipy's. ``swap`` is
-    what the permutation test exchanges: "images", all captions of an image together (safe), or
-    "captions", one by one (PERM-BOTH: more power where a metric's errors on the captions of an
-    image are independent).
+    ``measure`` is "tau_b", "tau_c", "spearman" or "pearson" for ratings, "mean" (accuracy) for
+    preferences; m in τ_c is people's for all metrics, also where the log's protocol has scipy's.
+    ``swap`` is what the permutation test exchanges: "images", all captions of an image together
+    (safe), or "captions", one by one (PERM-BOTH: more power where a metric's errors on the captions
+    of an image are independent).
     """
     silent = tuple(name for name, row in log.results.items() if np.isnan(row.value).all())
     for name in names:
@@ -158,7 +163,7 @@ def compare_metrics(
         known = ", ".join(log.results) or "none"
         raise InputError(f"a comparison needs two metrics or more; this run has {known}")
     judged = log.judgments
-    allowed = ("tau_c", "tau_b") if isinstance(judged, Ratings) else ("mean",)
+    allowed = COMPARED if isinstance(judged, Ratings) else ("mean",)
     measure = measure or main_measure(log.benchmark, judged)
     lookup(dict.fromkeys(allowed), measure, "measure")
     lookup(dict.fromkeys(("images", "captions")), swap, "swap")
@@ -237,9 +242,9 @@ def _permute(
     if isinstance(judged, Ratings):
         pair = judged.pair[keep]
         tests = permutation_tests(
-            [value[pair] for value in values], judged.value[keep], variant=measure[-1],
-            clusters=images, sources=pair if swap == "captions" else None, resamples=resamples,
-            seed=seed,
+            [value[pair] for value in values], judged.value[keep],
+            variant=measure.removeprefix("tau_"), clusters=images,
+            sources=pair if swap == "captions" else None, resamples=resamples, seed=seed,
         )  # fmt: skip
         return {(names[i], names[j]): test.p for (i, j), test in tests.items()}
     judged = judged.take(keep)

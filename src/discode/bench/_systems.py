@@ -22,7 +22,7 @@ from discode._columns import PairColumns, first_filled, image_name, is_filled
 from discode._image_index import ImageIndex
 from discode._signature import Signature
 from discode.bench._compare import Difference, adjust_and_group
-from discode.bulk._chunks import Shard
+from discode.bulk._chunks import MANIFEST, SCORES, Shard
 from discode.bulk._folder import check_finished
 from discode.errors import InputError, count_of, lookup
 from discode.metrics._scorefile import read_scores
@@ -35,7 +35,7 @@ from discode.stats import (
 
 KEYS = ("image", "id")
 """Columns that can join the rows of two files."""
-_TEXTS = ("signature", "caption", "error", "sentences")
+_TEXTS = ("signature", "caption", "error", "sentences", "file")
 """Other cells of a row that are kept, in the order of :class:`SystemRow`."""
 RESAMPLES = 5000
 """Of the test and the intervals: Holm's p of 22 systems, 231 pairs, can still fall below 5 %."""
@@ -45,7 +45,8 @@ RESAMPLES = 5000
 class SystemRow:
     """A row of a system's file: its image and id if present, its score and how it was made.
 
-    ``sentences`` is how many sentences were judged, "" if the caption was judged as a whole.
+    ``sentences`` is how many sentences were judged, "" if the caption was judged as a whole;
+    ``file`` is the image file that was opened, "" if the image is called so.
     """
 
     keys: Mapping[str, str]
@@ -54,6 +55,7 @@ class SystemRow:
     caption: str
     error: str
     sentences: str
+    file: str
 
     @property
     def failed(self) -> bool:
@@ -316,6 +318,11 @@ def compare_systems(
     )  # fmt: skip
 
 
+def is_scores_folder(path: Path) -> bool:
+    """Whether a folder is the output of ``discode score`` or ``discode decode``."""
+    return any((path / name).is_file() for name in (MANIFEST, SCORES))
+
+
 def _read_rows(path: Path, method: str | None, column: str) -> list[SystemRow]:
     files = [path]
     if path.is_dir():
@@ -323,6 +330,7 @@ def _read_rows(path: Path, method: str | None, column: str) -> list[SystemRow]:
         files = sorted(
             entry for entry in path.iterdir() if entry.name[0] != "." and Shard.of(entry.name)
         )
+        files = files or [file for file in [path / SCORES] if file.is_file()]
     elif not path.is_file():
         raise InputError(f"no such file of scores: {path}")
     rows: dict[str, list[SystemRow]] = {}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from discode.bench._agreement import TAU_C_NOTES, main_measure, note_ties
+from discode.bench._agreement import COMPARED, TAU_C_NOTES, main_measure, note_ties
 from discode.bench._compare import compare_metrics, worse_than
 from discode.bench._figures import BLUE, check_plot, empty_figure, save_figure
 from discode.bench._layout import WORSE_NOTE, Bold, CellTable, ColumnTitle, TableValue, write_table
@@ -173,7 +172,9 @@ def render_table(
         key=lambda column: (benchmark_place(column[0]), names.index(column[0])),
     )
     table = {(cell.metric, cell.benchmark, cell.measure): cell for cell in every}
-    best, worse = _best_and_worse(runs, every) if form == "latex" else (set(), set())
+    best, worse, untested = set[TableCell](), set[TableCell](), list[str]()
+    if form == "latex":
+        best, worse, untested = _best_and_worse(runs, every)
     rows: list[list[str]] = []
     for metric in dict.fromkeys(cell.metric for cell in every):
         cells = [table.get((metric, *column)) for column in columns]
@@ -197,8 +198,10 @@ def render_table(
     if alike:
         notes.append(f"the same score for everything: {', '.join(alike)}")
     if best:
-        notes.append(WORSE_NOTE)
-    notes += [*note_tau_c(runs.values()), *tied]
+        notes.append("; ".join([WORSE_NOTE, *untested]))
+    if any(measure == "tau_c" for _, measure in columns):
+        notes += note_tau_c(runs.values())
+    notes += tied
     titles = [
         (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure)) for name, measure in columns
     ]
@@ -238,26 +241,33 @@ def note_failed(cells: Iterable[TableCell]) -> list[str]:
 
 def _best_and_worse(
     runs: Mapping[str, RunLog], every: Sequence[TableCell]
-) -> tuple[set[TableCell], set[TableCell]]:
-    """Find the best cell of each column, and those that are worse if one run has them all."""
+) -> tuple[set[TableCell], set[TableCell], list[str]]:
+    """Find the best cell of each column, those that are worse, and columns without a test.
+
+    A test needs all metrics in one run.
+    """
     columns: dict[tuple[str, str], list[TableCell]] = {}
     for cell in every:
         if cell.measure != "ties" and not math.isnan(cell.value):
             columns.setdefault((cell.benchmark, cell.measure), []).append(cell)
-    best, worse = set[TableCell](), set[TableCell]()
+    best, worse, untested = set[TableCell](), set[TableCell](), list[str]()
     for (benchmark, measure), cells in columns.items():
         if len(cells) < 2:
             continue
         first = max(cells, key=lambda cell: cell.value)
         best.add(first)
         logs = [log for log in runs.values() if log.benchmark == benchmark]
-        if len(logs) == 1 and measure in ("tau_b", "tau_c", "mean"):
-            names = [cell.metric for cell in cells]
-            with suppress(InputError):  # no judgment has a score of every metric
-                done = compare_metrics(logs[0], names, measure=measure)
-                differ = worse_than(done.pairs, first.metric)
-                worse |= {cell for cell in cells if cell.metric in differ}
-    return best, worse
+        names = [cell.metric for cell in cells]
+        try:
+            if len(logs) > 1 or measure not in (*COMPARED, "mean"):
+                raise InputError("no test")
+            done = compare_metrics(logs[0], names, measure=measure)
+        except InputError:  # perhaps no judgment has a score of every metric
+            untested.append(f"{benchmark_title(benchmark)} {MEASURE_SYMBOLS.get(measure, measure)}")
+            continue
+        differ = worse_than(done.pairs, first.metric)
+        worse |= {cell for cell in cells if cell.metric in differ}
+    return best, worse, [f"not tested: {', '.join(untested)}"] if untested else []
 
 
 def _row(

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 MANIFEST = "_run.json"
 """The file in an output folder that describes the run."""
+SCORES = "scores.jsonl"
+"""The file in a folder of scores that were not written in shards."""
 SHARD_ROWS = 10_000
 """Rows of a shard."""
 CHUNK_ROWS = 1024

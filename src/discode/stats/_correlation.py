@@ -10,10 +10,15 @@ scores on τ_b (56.1 to 52.7) and lose on τ_c (34.9 to 53.0).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discode.stats._base import Floats, columns, undefined
+from discode.stats._base import Floats, Ints, columns, counts, undefined
+
+ROUNDED = 1e-12
+"""A side whose variance is below this share of its mean square is taken to be constant."""
 
 
 def pearson(x: ArrayLike, y: ArrayLike) -> float:
@@ -42,6 +47,78 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     0.8
     """
     return pearson(*(np.where(np.isfinite(s), ranks(s), s) for s in columns(x=x, y=y)))
+
+
+class PearsonPlan:
+    """Pearson's r of ``x`` and ``y`` (n,) as a function of how often each row counts.
+
+    With ``ranked`` it is Spearman's ρ: a side's values are replaced by their ranks among the rows
+    that count, each as often as it counts. NaN where a side is constant or a row is not finite.
+
+    >>> plan = PearsonPlan([1, 2, 3, 4], [1, 3, 2, 4])
+    >>> round(plan([1, 1, 1, 1]), 6), round(plan([2, 1, 0, 1]), 6)
+    (0.8, 0.912245)
+    """
+
+    def __init__(self, x: ArrayLike, y: ArrayLike, *, ranked: bool = False) -> None:
+        sides = columns(x=x, y=y)
+        self.ranked, self.rows = ranked, len(sides[0])
+        self.finite = bool(np.isfinite(sides).all())
+        self._codes = [np.unique(side, return_inverse=True)[1] for side in sides if ranked]
+        self._sides = [standardised(side) if self.finite else side for side in sides]
+
+    def __call__(self, weights: ArrayLike) -> float:
+        """Compute r where row i counts ``weights[i]`` times; NaN if undefined."""
+        w = counts(weights, self.rows)
+        used = w > 0
+        if not self.finite or not used.any():
+            return float("nan")
+        if self.ranked:
+            sides = [_weighted_ranks(codes, w)[used] for codes in self._codes]
+        else:
+            sides = [side[used] for side in self._sides]
+        if min(map(np.ptp, sides)) == 0:
+            return float("nan")
+        w = w[used]
+        a, b = (side - np.average(side, weights=w) for side in sides)
+        return float(np.clip((w * a) @ b / np.sqrt(((w * a) @ a) * ((w * b) @ b)), -1, 1))
+
+    def clustered(self, codes: Ints) -> Callable[[Ints], Floats]:
+        """Make the function from multiplicities (R, C) of the clusters to r (R,).
+
+        ``codes`` (n,) are the numbers 0 ... C-1 of the rows' clusters.
+        """
+        if self.ranked or not self.finite:
+            return lambda drawn: np.array([self(multiplicity[codes]) for multiplicity in drawn])
+        x, y = self._sides
+        moments = np.stack([
+            np.bincount(codes, weights=term)
+            for term in (np.ones_like(x), x, y, x * x, y * y, x * y)
+        ])  # fmt: skip
+
+        def correlations(multiplicities: Ints) -> Floats:
+            n, sx, sy, xx, yy, xy = moments @ multiplicities.T.astype(np.float64)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                apart = np.stack([1 - sx * sx / (n * xx), 1 - sy * sy / (n * yy)])
+                r = (n * xy - sx * sy) / np.sqrt(apart.prod(axis=0) * n * xx * n * yy)
+            return np.where((apart > ROUNDED).all(axis=0), np.clip(r, -1, 1), np.nan)
+
+        return correlations
+
+
+def standardised(side: Floats) -> Floats:
+    """Shift and scale a finite column to mean 0 and standard deviation 1; a constant one to 0."""
+    if not len(side) or np.ptp(side) == 0:
+        return np.zeros_like(side)
+    side = side / np.abs(side).max()
+    side = side - side.mean()
+    return np.asarray(side / side.std())
+
+
+def _weighted_ranks(codes: Ints, weights: Ints) -> Floats:
+    """Rank rows (n,) by their ``codes``, each counted ``weights`` times; ties get the mean rank."""
+    sizes = np.bincount(codes, weights=weights)
+    return np.asarray((np.cumsum(sizes) - (sizes - 1) / 2)[codes])
 
 
 def tie_rate(x: ArrayLike) -> float:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discode.errors import InputError
+from discode.errors import InputError, lookup
 from discode.stats._base import (
     Floats,
     Ints,
@@ -19,11 +20,13 @@ from discode.stats._base import (
     label_codes,
     undefined,
 )
-from discode.stats._correlation import ranks
+from discode.stats._correlation import PearsonPlan, ranks, standardised
 from discode.stats._resampling import block_sizes
 from discode.stats._swaps import SwappedRanks, is_small
 from discode.stats._tau import KendallPlan
 
+VARIANTS = ("b", "c", "spearman", "pearson")
+"""Correlations that can be tested."""
 ROUNDING = 1e-12
 """A permuted difference counts as equal to the observed one where they are this close, as a share
 of the largest difference that there could be."""
@@ -48,7 +51,9 @@ def permutation_tests(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[tuple[int, int], Permutation]:
-    """Test of every two metrics (n,) whether their τ ("b" or "c") with ``human`` (n,) differ.
+    """Test of every two metrics (n,) whether their correlations with ``human`` (n,) differ.
+
+    ``variant`` is "b" or "c" for Kendall's τ, "spearman", or "pearson".
 
     If the two are equally good, their scores are exchangeable. Each *cell* is swapped with
     probability ½, and the difference of the correlations is computed again; p = (count + 1) /
@@ -65,10 +70,11 @@ def permutation_tests(
     - neither: each row. Never for ratings of several people on one caption.
 
     Scores are first made comparable, each metric by itself: they become mean ranks, so that no
-    monotone change of a metric changes p. The hypothesis is that the ranks are exchangeable: a
-    metric with more ties is not equal to the other, as it should be with τ_c, whose m is the number
-    of distinct human scores for both. A test is NaN, with an ``UndefinedWarning``, where a row is
-    not finite.
+    monotone change of a metric changes p; for "pearson" their mean becomes 0 and their standard
+    deviation 1. For "spearman" these ranks are swapped and correlated. The hypothesis is that the
+    ranks are exchangeable: a metric with more ties is not equal to the other, as it should be with
+    τ_c, whose m is the number of distinct human scores for both. A test is NaN, with an
+    ``UndefinedWarning``, where a row is not finite.
 
     All tests use the same swaps. A metric's own part of S is computed once, and the joint part of
     two metrics once per pair (:mod:`discode.stats._swaps`).
@@ -77,10 +83,16 @@ def permutation_tests(
     >>> [round(done[pair].difference, 3) for pair in sorted(done)]
     [0.667, 2.0, 1.333]
     """
+    lookup(dict.fromkeys(VARIANTS), variant, "variant")
     *scores, h = columns(**{f"metric {i}": x for i, x in enumerate(metrics)}, human=human)
     cells, size = _cells(len(h), clusters, sources)
-    ranked = [np.where(np.isfinite(x), ranks(x), np.nan) for x in scores]
-    if is_small(ranked, h, size):
+    kendall = variant in "bc"
+    plan: Callable[..., KendallPlan | PearsonPlan] = (
+        partial(KendallPlan, variant=variant) if kendall else PearsonPlan
+    )
+    ranked = [_comparable(x, variant) for x in scores]
+    h = h if kendall else _comparable(h, variant)
+    if kendall and is_small(ranked, h, size):
         swaps = [swapped.astype(np.int8) for swapped in _draw_swaps(size, resamples, seed)]
         differences = SwappedRanks(ranked, h, cells, variant, swaps).differences
     else:
@@ -88,7 +100,7 @@ def permutation_tests(
 
         def differences(i: int, j: int) -> Iterator[Floats]:
             both = np.concatenate([ranked[i], ranked[j]])
-            values = KendallPlan(both, np.tile(h, 2), variant=variant).clustered(codes)
+            values = plan(both, np.tile(h, 2)).clustered(codes)
             for swapped in _draw_swaps(size, resamples, seed):
                 chosen = np.concatenate([1 - swapped, swapped], axis=1)
                 yield values(chosen) - values(1 - chosen)
@@ -98,6 +110,13 @@ def permutation_tests(
         (i, j): _permutation(differences(i, j), resamples, ROUNDING)
         for i, j in combinations(range(len(scores)), 2)
     }
+
+
+def _comparable(side: Floats, variant: str) -> Floats:
+    """Make ranks of a side, or for "pearson" standard scores; NaN if a row is not finite."""
+    if not np.isfinite(side).all():
+        return np.full_like(side, np.nan)
+    return standardised(side) if variant == "pearson" else ranks(side)
 
 
 def permutation_test_preference(
