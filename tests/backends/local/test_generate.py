@@ -15,7 +15,6 @@ from discode._prompts import FLEUR
 from discode._scales import FIVE, LETTERS, TEN, UNIT, Scale
 from discode.backends import read_all
 from discode.backends._local.backend import Local
-from discode.backends._local.generate import written_before_answer
 from discode.errors import InputError
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, count_generated, noise_images
 from tests.helpers.tiny_lvlms import make
@@ -145,8 +144,8 @@ def test_a_rating_in_other_tokens_is_not_read(llava: Path) -> None:
     word, zero, dot, eight = vocabulary.tokenizer.convert_tokens_to_ids(["Ġthe", "0", ".", "8"])
     long = vocabulary.tokenizer.convert_tokens_to_ids("85")
     pieces = [" the ", "0", ".", "8"]
-    assert written_before_answer([word, zero, dot, eight], pieces, tokenized) == [word]
-    assert written_before_answer([zero, dot, long], ["0", ".", "85"], tokenized) == []
+    assert tokenized.before_rating([word, zero, dot, eight], pieces) == [word]
+    assert tokenized.before_rating([zero, dot, long], ["0", ".", "85"]) == []
     for tokens in ([word, zero, dot, word], [word, eight, dot, eight]):
-        with pytest.raises(InputError, match="not with the tokens"):
-            written_before_answer(tokens, pieces, tokenized)
+        with pytest.raises(InputError):
+            tokenized.before_rating(tokens, pieces)

@@ -60,7 +60,7 @@ def test_counts_are_draws_from_the_exact_distribution(
     monkeypatch.setattr("discode.backends._local.backend.MAX_NEW_TOKENS", 1)
     draws = 4000
     sampled = Local(folder, device="cpu", samples=draws)
-    sampled.runner.dice.manual_seed(0)
+    sampled.runner.generator.manual_seed(0)
     counts = counts_of(read_all(sampled, PAIRS, FLEUR, get_scale("0-1")))
     group, tokenizer = prepared(sampled), sampled.runner.vocabulary.tokenizer
     for row in range(2):
@@ -82,7 +82,7 @@ def test_shares_estimate_the_forced_probabilities(tmp_path: Path) -> None:
     folder = make("llava_next_llama", tmp_path / "llava", answers=True, begins="digit")
     exact = read_all(Local(folder, device="cpu"), PAIRS, FLEUR, TEN)
     sampled = Local(folder, device="cpu", samples=2000)
-    sampled.runner.dice.manual_seed(1)
+    sampled.runner.generator.manual_seed(1)
     said = read_all(sampled, PAIRS, FLEUR, TEN)
     assert set(np.asarray(said.how)) == {"sampled 2000"}
     # an answer may go on after its digit ("8 the 7"), which is no rating: compare the shares
@@ -106,7 +106,7 @@ def test_sampling_is_the_same_model_with_fresh_draws(tmp_path: Path) -> None:
     assert (counts_of(first) != counts_of(second)).any()
     assert Local(folder, device="cpu").sampling(3).identity == whole.identity
     # no two processes have the same seed, or draws that are added later would repeat the first
-    assert Local(folder, device="cpu").runner.dice.initial_seed() != torch.initial_seed()
+    assert Local(folder, device="cpu").runner.generator.initial_seed() != torch.initial_seed()
     assert not whole.capabilities
 
 

@@ -26,10 +26,14 @@ from discode._scales import UNIT, Scale, find_rating
 from discode.backends._base import Backend, Blocks
 from discode.backends._local.calibrate import calibrate
 from discode.backends._local.forward import Runner
-from discode.backends._local.generate import MAX_NEW_TOKENS, written_before_answer
 from discode.backends._local.load import LocalOptions, OpenedModel, open_model, short_message
 from discode.backends._local.prefix import Answers, CaptionGroup
-from discode.backends._local.vocabulary import TokenizedPrompt, Vocabulary, readings_from_logp
+from discode.backends._local.vocabulary import (
+    MAX_NEW_TOKENS,
+    TokenizedPrompt,
+    Vocabulary,
+    readings_from_logp,
+)
 from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
 from discode.images import ImageSource, image_digest
 from discode.readings import Identity, Readings, ReadingsCollector
@@ -386,7 +390,6 @@ class Local(Backend):
     def _forced(
         self, groups: list[CaptionGroup], answers: Answers, hidden: bool, how: str = "forced"
     ) -> list[Readings]:
-        """Make readings of the answers of some groups."""
         tokenized = groups[0].tokenized
         head = self.runner.head_rows(tokenized).cpu().numpy() if hidden else None
         return [
@@ -409,8 +412,7 @@ class Local(Backend):
             try:
                 if start is None:
                     raise InputError(self._why_unended())
-                before = written_before_answer(answer, pieces, tokenized)
-                written[index] = tokens[:start] + before
+                written[index] = tokens[:start] + tokenized.before_rating(answer, pieces)
             except InputError as error:
                 why = str(error) + "; read=forced can read it" * (vocabulary.thinking == "off")
                 gather.add(Readings.failed(tokenized.scale, [why]), [place])
@@ -423,7 +425,6 @@ class Local(Backend):
 
     @property
     def _most_tokens(self) -> int:
-        """The maximum tokens to generate."""
         thoughts = self.options.thinking_tokens if self._model.thinking == "on" else 0
         return MAX_NEW_TOKENS + thoughts
 
@@ -434,7 +435,6 @@ class Local(Backend):
         return f"its thoughts did not end within {tokens} tokens; set a larger thinking_tokens"
 
     def _sampled(self, group: CaptionGroup) -> Readings:
-        """Draw answers to each caption, and count the ratings in them."""
         vocabulary, scale = self.runner.vocabulary, group.tokenized.scale
         counts = []
         for index in range(len(group.rows)):

@@ -59,9 +59,9 @@ def calibrate(runner: Runner, prompt: Prompt, scale: Scale) -> bool:
         separate = read_separately(runner, group)[0]
         apart, allowed = packing_error(runner, packed, separate)
         if apart <= allowed:
-            runner.one_pass = runner.may_run_at_once() and _one_pass_is_exact(
-                runner, group, separate
-            )
+            # One pass requires that positions count every token.
+            plain = runner.attends_to_all() and runner.rope_delta(1) is None
+            runner.one_pass = plain and _one_pass_is_exact(runner, group, separate)
             return True
     LOG.warning(
         "discode: packed and separate passes differ by %.2g for %s (%.2g is rounding); using one "
@@ -74,7 +74,6 @@ def calibrate(runner: Runner, prompt: Prompt, scale: Scale) -> bool:
 
 
 def _one_pass_is_exact(runner: Runner, group: CaptionGroup, separate: NDArray[np.float64]) -> bool:
-    """Whether captions may run in the pass of their image."""
     # A model's code may fail in one pass in any way; two passes still work.
     try:
         packed, _ = PackedBatch(runner, [group]).at_once()()[0]

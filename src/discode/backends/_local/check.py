@@ -17,18 +17,14 @@ from discode._scales import UNIT
 from discode.backends._local import hub, internvl, memory
 from discode.backends._local.adapters import REMOTE_CODE_MODELS
 from discode.backends._local.catalog import CATALOG, UNTRIED
-from discode.backends._local.load import (
-    check_name,
-    describe,
-    in_one_line,
-    quiet,
-)
+from discode.backends._local.load import check_name, describe, in_one_line, quiet
 from discode.backends._local.vocabulary import TokenizedPrompt, Vocabulary, conversation
 from discode.errors import InputError, require
 
 SMALL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
 """Files that are downloaded; weights and code are not."""
 EXAMPLE = "0.8"
+COMMON = {"revision": None, "trust_remote_code": False}
 
 
 def check_model(name: str, revision: str | None = None) -> dict[str, str]:
@@ -38,18 +34,17 @@ def check_model(name: str, revision: str | None = None) -> dict[str, str]:
         architecture = (settings.get("architectures") or [""])[0]
         kind = settings.get("model_type") or architecture
         size = hub.model_bytes(name, revision, "bfloat16", offline=offline)
+        names = require_transformers().models.auto.modeling_auto
+        natives = names.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
         if architecture in REMOTE_CODE_MODELS:
             adapter = REMOTE_CODE_MODELS[architecture].adapter.__name__
             route = f"with its own code (-M trust_remote_code=true) and the adapter {adapter}"
             captions = _captions(adapter.lower(), remote=True)
             start = tokens = "unknown until its code has run"
-        elif "auto_map" in settings and not internvl.is_original(settings) and not _native(kind):
-            raise InputError(
-                f"{name} cannot be opened: {kind!r} models need their own code, and discode has no "
-                "adapter for it"
-            )
+        elif "auto_map" in settings and not internvl.is_original(settings) and kind not in natives:
+            raise InputError(f"{name} needs its own code, and discode has no adapter for {kind!r}")
         else:
-            described = describe(str(folder), {"revision": None, "trust_remote_code": False})
+            described = describe(str(folder), COMMON)
             vocabulary = Vocabulary(described.processor)
             tokenized = vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
             route = (
@@ -79,25 +74,19 @@ def open_vocabulary(name: str, revision: str | None = None) -> Vocabulary:
         architecture = (settings.get("architectures") or [""])[0]
         if architecture in REMOTE_CODE_MODELS:
             raise InputError(f"{name} builds its prompt with its own code, which is not run here")
-        common = {"revision": None, "trust_remote_code": False}
-        return Vocabulary(describe(str(folder), common).processor)
+        return Vocabulary(describe(str(folder), COMMON).processor)
 
 
 @contextmanager
 def _opening(name: str, revision: str | None) -> Iterator[tuple[Path, bool]]:
     """Yield the folder of a model's small files, and whether the hub is offline."""
     check_name(name, revision)
-    where: dict[str, Any] = {"revision": revision}
     offline = not Path(name).is_dir() and hub.must_use_cache(name, revision)
+    where = {"revision": revision, "local_files_only": offline}
     with in_one_line(name):
         with quiet("huggingface_hub"):
-            folder = hub.local_folder(name, SMALL_FILES, where | {"local_files_only": offline})
+            folder = hub.local_folder(name, SMALL_FILES, where)
         yield folder, offline
-
-
-def _native(kind: str) -> bool:
-    names = require_transformers().models.auto.modeling_auto
-    return kind in names.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 
 def _captions(kind: str, *, remote: bool = False) -> str:
@@ -136,7 +125,6 @@ def _tokens(tokenized: TokenizedPrompt) -> str:
 
 
 def _counted_bytes(config: Any) -> float:
-    """Compute the size of the weights for a configuration, without creating them."""
     torch, transformers = require("torch", "hf"), require_transformers()
     with torch.device("meta"):
         model = transformers.AutoModelForImageTextToText.from_config(config)

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from discode._arrays import widest_float
 from discode._extras import require_transformers
-from discode.backends._local.generate import MAX_NEW_TOKENS
 from discode.backends._local.gpu.fused import (
     RotaryModules,
     find_rotary_modules,
@@ -41,7 +40,7 @@ from discode.backends._local.memory import tokens_that_fit
 from discode.backends._local.packed import PackedBatch
 from discode.backends._local.prefix import Answers, CaptionGroup, ProcessedImage
 from discode.backends._local.separate import read_separately
-from discode.backends._local.vocabulary import TokenizedPrompt, conversation
+from discode.backends._local.vocabulary import MAX_NEW_TOKENS, TokenizedPrompt, conversation
 from discode.errors import BackendError, require
 from discode.images import open_image
 
@@ -105,8 +104,8 @@ class Runner:
         self.lock = opened.lock
         self._device = opened.device
         # torch's own generator has the same seed in every process, which would repeat the draws.
-        self.dice = torch.Generator(opened.device)
-        self.dice.seed()
+        self.generator = torch.Generator(opened.device)
+        self.generator.seed()
         self._head_rows: dict[TokenizedPrompt, Any] = {}
         self._id_tensors: dict[TokenizedPrompt, _Ids] = {}
         self._rotary_modules: RotaryModules = {}
@@ -191,7 +190,7 @@ class Runner:
             logits = logits.expand(draws, -1, -1)
             while True:
                 p = logits[:, -1].to(precise).softmax(-1)
-                token = torch.multinomial(p, 1, generator=self.dice)
+                token = torch.multinomial(p, 1, generator=self.generator)
                 drawn = torch.cat([drawn, token], dim=1)
                 ended = torch.isin(drawn, eos)
                 if drawn.shape[1] == most or ended.any(dim=1).all():
@@ -246,10 +245,6 @@ class Runner:
         self._streams.rotate()
         self._streams[0].wait_stream(torch.cuda.current_stream(self._device))
         return torch.cuda.stream(self._streams[0])  # type: ignore[no-any-return]
-
-    def may_run_at_once(self) -> bool:
-        """Whether tokens attend to all previous ones and positions count every token."""
-        return self.attends_to_all() and self.rope_delta(1) is None
 
     def run(
         self, ids: Any, inputs: dict[str, Any], cache: Any, keep: Any, mask: Any = None
@@ -315,8 +310,8 @@ class Runner:
     def unless_ended(self, logits: Any, tokenized: TokenizedPrompt) -> Any:
         """Compute log-probabilities (..., I), NaN where the likeliest token is not a digit."""
         torch = require("torch", "hf")
-        goes_on = torch.isin(logits.argmax(-1), self.ids(tokenized).all_digits)
-        return self.logp(logits, tokenized).where(goes_on[..., None], torch.nan)
+        digit = torch.isin(logits.argmax(-1), self.ids(tokenized).all_digits)
+        return self.logp(logits, tokenized).where(digit[..., None], torch.nan)
 
     def first_decimals(self, logp: Any, tokenized: TokenizedPrompt) -> Any:
         """Find the likeliest answer (C, S) after each of the S decimal stems, by (C, R, I)."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from discode._pairs import Pair, check_characters
 from discode._prompts import Prompt
-from discode._scales import Scale
+from discode._scales import Scale, find_rating, piece_at, why_no_rating
 from discode.errors import InputError
 from discode.readings import Readings
 
@@ -29,6 +29,8 @@ _SWITCH = "enable_thinking"
 _THOUGHTS_BEGIN = ("<think>", "[THINK]", "◁think▷", "<|channel>")
 _THOUGHTS_END = ("</think>", "[/THINK]", "◁/think▷", "<channel|>", "[RESULT]", "Final Score:")
 """What precedes a rating after thoughts; the last two are those of judges that explain first."""
+MAX_NEW_TOKENS = 10
+"""Enough for "Score: 0.75", after thoughts if there are any."""
 
 
 def conversation(text: str, image: Any = None) -> list[dict[str, Any]]:
@@ -124,6 +126,29 @@ class TokenizedPrompt:
                 start = pair.caption[:20]
                 raise InputError(f"the tokenizer merges the caption {start!r} with the instruction")
         return [ids[len(self.prefix) :] for ids in rows]
+
+    def before_rating(self, tokens: Sequence[int], pieces: Sequence[str]) -> list[int]:
+        """List the tokens before the rating and its stem; raise if there is no rating.
+
+        The rating is found by its text and checked by its tokens: it must consist of the tokens
+        whose probabilities are read.
+        """
+        text = "".join(pieces)
+        rating = find_rating(text, self.scale)
+        if rating is None:
+            raise InputError(why_no_rating(text, self.scale))
+        step = piece_at(pieces, rating.at)
+        starts = [
+            step - len(spelling.ids)
+            for spelling in self.spellings
+            if spelling.stem == rating.stem
+            and len(spelling.ids) <= step
+            and tuple(tokens[step - len(spelling.ids) : step]) == spelling.ids
+            and tokens[step] in spelling.answers[rating.answer]
+        ]
+        if not starts:
+            raise InputError(f"the answer {text!r} is a rating in tokens that are not read")
+        return list(tokens[: min(starts)])
 
     @property
     def wanted(self) -> list[int]:

@@ -70,6 +70,7 @@ _DRAWING = {"temperature": 1, "n": 2, **_UNCUT}
 _THOUGHTS_TRIAL = 400
 """Tokens in which thoughts about the trial should end."""
 _TRIAL = "Print the number 100 and nothing else."
+_TRIAL_MESSAGES = [{"role": "user", "content": _TRIAL}]
 _SPACES = " \n▁ĠĊ"
 _IDS = "logprob_token_ids"
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -205,10 +206,9 @@ class ModelServer:
             if fields:
                 tried.append(json.dumps(fields)[1:-1])
         if plain is not None and not wanted and not plain.answer.thoughts:
-            messages = [{"role": "user", "content": _TRIAL}]
             longer = {**plain.options, self._limit: _THOUGHTS_TRIAL}
             longer.pop(_IDS, None)
-            if not wait_for(self.client.ask(messages, longer, final=final)).thoughts:
+            if not wait_for(self.client.ask(_TRIAL_MESSAGES, longer, final=final)).thoughts:
                 return "", plain
         raise InputError(
             f"it {'never thinks' if wanted else 'always thinks'} (tried {', '.join(tried)}); set "
@@ -238,8 +238,7 @@ class ModelServer:
             options[_IDS] = ids
         for _ in range(10):
             try:
-                messages = [{"role": "user", "content": _TRIAL}]
-                asking = self.client.ask(messages, options, logprobs=top, final=final)
+                asking = self.client.ask(_TRIAL_MESSAGES, options, logprobs=top, final=final)
                 answer = wait_for(asking)
             except RejectedError as error:
                 complaint = error.complaint
@@ -296,7 +295,7 @@ class ModelServer:
         return await asyncio.shield(self._continues)
 
     async def _find_continues(self) -> bool:
-        """Whether it continues a partial answer as the model continued the same text of its own.
+        """Whether it continues a partial answer as the model continued the same text before.
 
         A server without support may ignore the beginning, or start a new answer after it. So we
         continue from where the likely tokens differ most from those at the first position: there,
@@ -440,18 +439,17 @@ class ModelServer:
         if not self.find_features().top:
             return self.choices > 1  # found out by the trial
         options = {**self.find_features().options, "temperature": 1, "n": 2}
-        messages = [{"role": "user", "content": _TRIAL}]
         try:
-            return len(wait_for(self.client.ask(messages, options)).texts) > 1
+            return len(wait_for(self.client.ask(_TRIAL_MESSAGES, options)).texts) > 1
         except RejectedError:
             return False
 
     def image_tokens(self, image: ImageSource) -> int | None:
         """Count the tokens that it reads for an image; None if it reports no usage."""
         options, top = self.find_features().options, self.find_features().top
-        plain = self.client.ask([{"role": "user", "content": _TRIAL}], options, logprobs=top)
         url = data_url(image)[0].encode()
-        without, shown = wait_for(plain), wait_for(self._send(_TRIAL, options, url, ""))
+        without = wait_for(self.client.ask(_TRIAL_MESSAGES, options, logprobs=top))
+        shown = wait_for(self._send(_TRIAL, options, url, ""))
         if without.usage is None or shown.usage is None:
             return None
         return shown.usage[0] - without.usage[0]
