@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from discode._files import replacing, write_csv, writing
 from discode.errors import InputError, require
-from mceval._copies import check_new_folder, checked_copy
+from mceval._shown import check_new_folder, checked_copy
 from mceval._states import log_event
 from mceval._tables import Candidate, Domain, Image, Slot
 from mceval.database import rules_of, transaction
@@ -143,7 +143,7 @@ def write_tasks(
     check_new_folder(folder)
     if form == "mturk":
         require("jinja2", "mceval")
-        from mceval._web.crowd_page import CrowdPages
+        from mceval._web.rendering import CrowdPages
 
         pages = CrowdPages(instructions, skips=skips)
         pages.check(max(tasks, key=_length))  # before any file is written

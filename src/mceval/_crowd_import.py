@@ -29,7 +29,7 @@ from mceval._texts import check_revision, check_text, drop_unsafe
 from mceval.database import LOCK, Database, checks_of, rules_of, transaction
 from mceval.people import carelessness_of, hash_token, mark_careless
 from mceval.queue._answers import REVISION_TIMES, record_answer, record_pass
-from mceval.queue._leases import IDLE_SECONDS, person_may_have, texts_of
+from mceval.queue._leases import IDLE_SECONDS, gold_slot, person_may_have, texts_of
 
 # Names of columns: those of Mechanical Turk, then those of a plain table.
 _COLUMNS: dict[str, tuple[str, ...]] = {
@@ -260,8 +260,7 @@ def _claim(
     if not session.scalar(select(person_may_have(person.id, now, image, kind))):
         return None, "the worker has already worked on this image, or skipped or flagged it"
     if kind == "gold":
-        free: Slot | None = Slot(image_id=image, kind="gold", number=person.id, round=0)
-        session.add(free)
+        free: Slot | None = gold_slot(session, image, person)
     else:
         free = session.scalar(
             select(Slot)

@@ -28,8 +28,7 @@ from discode._files import read_rows, reading
 from discode.benchmarks._parsing import Entry
 from discode.errors import ImageError, InputError
 from discode.images import IMAGE_SUFFIXES, image_bytes, open_image
-from mceval._copies import ShownCopies, copies_folder
-from mceval._shown import decoded_copy, without_metadata
+from mceval._shown import ShownCopies, copies_folder, decoded_copy, without_metadata
 from mceval._states import log_event, prepare_images
 from mceval._tables import Base, Candidate, Domain, Image
 from mceval._texts import check_label, check_text, first_few

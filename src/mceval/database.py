@@ -1,13 +1,14 @@
-"""Open a campaign's database (SQLite by path, PostgreSQL by URL) and run its transactions."""
+"""A campaign's database: SQLite by path, PostgreSQL by URL; its transactions, and its backup."""
 
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import wraps
 from inspect import signature
@@ -19,7 +20,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, Operationa
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
-from discode._files import use_write_ahead_log
+from discode._files import replacing, use_write_ahead_log
 from discode.benchmarks._parsing import Entry
 from discode.errors import InputError, StoreError, require
 from mceval._checks import Checks
@@ -261,6 +262,42 @@ def open_database(url: str) -> Database:
         db.close()
         raise
     return db
+
+
+def backup_campaign(db: Database, target: Path) -> int:
+    """Copy a consistent snapshot of a campaign into a new file, while people work.
+
+    The newest answers are in a second file ("-wal"), so copying the main file is not enough.
+
+    Returns:
+        The number of answers in the copy.
+    """
+    path = db.file
+    if path is None:
+        where = db.label.replace("+psycopg", "")
+        raise InputError(
+            f"{where} is not a file; for PostgreSQL, use pg_dump --format=custom "
+            f"--file={target} '{where}'"
+        )
+    if target.exists():
+        raise InputError(f"{target} already exists; choose a new file")
+    try:
+        with (
+            replacing(target) as temp,
+            closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as source,
+            closing(sqlite3.connect(temp)) as copy,
+        ):
+            source.backup(copy)
+            (verdict,) = copy.execute("PRAGMA integrity_check").fetchone()
+            if verdict != "ok":
+                raise StoreError(f"{path} is damaged: {verdict}")
+            # Without this, opening the copy would create a second file.
+            copy.execute("PRAGMA journal_mode=DELETE")
+            (answers,) = copy.execute("SELECT count(*) FROM answer").fetchone()
+        target.chmod(0o600)  # it holds people's names
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot back up {path}: {error}") from error
+    return int(answers)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,7 @@ from sqlalchemy.orm import Session
 from discode import __version__
 from discode._files import sha256, writing
 from discode.errors import InputError, StoreError, require
-from mceval._card import dataset_card
 from mceval._checks import careless_reason
-from mceval._copies import check_new_folder, checked_copy
 from mceval._report import (
     DomainRow,
     domain_rows,
@@ -32,6 +31,7 @@ from mceval._report import (
     second_looks,
     votes_by_image,
 )  # fmt: skip
+from mceval._shown import check_new_folder, checked_copy
 from mceval._tables import DISCARDED_BY, Candidate, Domain, GuideCopy, Image, Void
 from mceval._user_study import user_study_result
 from mceval.database import Database, settings_of
@@ -39,6 +39,7 @@ from mceval.people import WITHDRAWN, guide_of
 from mceval.rules import normalized
 
 IMAGES = ("copy", "hashes")
+CARD = Path(__file__).with_name("card.md")
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,35 @@ def _write(session: Session, folder: Path, options: ExportOptions) -> dict[str, 
     facts = _facts(session, rows, options)
     words = json.dumps(facts, indent=1, sort_keys=True, ensure_ascii=False)
     (folder / "facts.json").write_text(words + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(dataset_card(facts), encoding="utf-8")
+    (folder / "README.md").write_text(_card(facts), encoding="utf-8")
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sums = [f"{sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in files]
     (folder / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
     return {name: row["images"] for name, row in facts["domains"].items() if name != "all"}
+
+
+def _card(facts: Mapping[str, Any]) -> str:
+    """Render the dataset's card; fields for the publisher are marked."""
+    jinja2 = require("jinja2", "mceval")
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown
+    )
+    environment.filters |= {
+        "json": partial(json.dumps, sort_keys=True),
+        "fixed": lambda value, digits: "–" if value is None else f"{value:.{digits}f}",
+        "share": lambda value: "–" if value is None else f"{100 * value:.1f} %",
+        "line": lambda text: " ".join(text.split()),
+    }
+    template = environment.from_string(
+        Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    )
+    domains = facts["domains"]
+    total = domains.get("all") or next(iter(domains.values()))
+    return str(template.render(facts, total=total, FILL="TO BE FILLED"))
 
 
 def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[str, Any], Image]]:

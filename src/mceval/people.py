@@ -306,6 +306,21 @@ def evidence_of(session: Session, person: int) -> Evidence:
     )
 
 
+# Run for every page, so they are built once.
+_LAST_ANSWER = select(Answer).where(Answer.person_id == bindparam("person"), answer_counts())
+_LAST_ANSWER = _LAST_ANSWER.order_by(Answer.id.desc()).limit(1)
+_LAST_PASS = select(Pass).where(Pass.person_id == bindparam("person"), ~pass_is_void("undo"))
+_LAST_PASS = _LAST_PASS.order_by(Pass.id.desc()).limit(1)
+
+
+def last_act(session: Session, person: int) -> Answer | Pass | None:
+    """The last answer, skip or flag of a person that counts or may be taken back."""
+    values = {"person": person}
+    acts = [session.scalar(query, values) for query in (_LAST_PASS, _LAST_ANSWER)]
+    made: list[Answer | Pass] = [act for act in acts if act is not None]
+    return max(made, key=lambda act: act.created, default=None)
+
+
 _DEALT_WITH = union_all(
     *(select(table.image_id).where(table.person_id == bindparam("person"))
       for table in (Answer, Pass))

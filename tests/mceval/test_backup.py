@@ -13,9 +13,8 @@ import pytest
 from sqlalchemy import func, select
 
 from discode.errors import InputError, StoreError
-from mceval._backup import backup_campaign
 from mceval._tables import Answer, Base
-from mceval.database import Database, open_database
+from mceval.database import Database, backup_campaign, open_database
 from mceval.rules import Rules
 from tests.helpers import postgres
 from tests.helpers.campaigns import check_rules, fill, invite_people, scalar, work_all, work_once

@@ -66,7 +66,7 @@ def tasks_of(db: Database, *, gold: bool = True, study: bool = False) -> list[Cr
 
 def pages(instructions: str = "") -> Any:
     pytest.importorskip("jinja2", reason="pages want discode-eval[annotate]")
-    from mceval._web.crowd_page import CrowdPages
+    from mceval._web.rendering import CrowdPages
 
     return CrowdPages(instructions)
 

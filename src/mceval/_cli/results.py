@@ -26,7 +26,7 @@ def backup(
 ) -> None:
     """Copy the campaign into a file, even while people work."""
     with open_campaign(database) as db:
-        from mceval._backup import backup_campaign
+        from mceval.database import backup_campaign
 
         answers = backup_campaign(db, file)
     echo(f"{answers} answers in {file}")

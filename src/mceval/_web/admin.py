@@ -32,10 +32,9 @@ from mceval._stalls import find_doubts, find_stalls, stuck_images
 from mceval._states import pass_is_void
 from mceval._tables import ROLES, Answer, Login, Pass, Person, Slot
 from mceval._texts import check_text
-from mceval._web.forms import check_ticked
 from mceval._web.images import CampaignImages
 from mceval._web.rendering import Pages
-from mceval._web.requests import PageRequest, image_response, redirect
+from mceval._web.requests import PageRequest, check_ticked, image_response, redirect
 from mceval.database import CampaignSettings, Database
 from mceval.export import ExportOptions, export_dataset
 from mceval.people import (

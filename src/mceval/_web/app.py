@@ -35,14 +35,21 @@ from mceval._web.auth import (
     find_visitor,
     network_of,
 )  # fmt: skip
-from mceval._web.forms import check_ticked, read_form, reason_of, reply_of
 from mceval._web.images import CampaignImages
 from mceval._web.progress import campaign_progress, open_to, person_progress, why_wait
 from mceval._web.rendering import Pages, annotation_files
-from mceval._web.requests import PageRequest, image_response, redirect
+from mceval._web.requests import (
+    PageRequest,
+    check_ticked,
+    image_response,
+    read_form,
+    reason_of,
+    redirect,
+    reply_of,
+)
 from mceval.database import CampaignSettings, Database, settings_of
+from mceval.queue._answers import UNDO_SECONDS
 from mceval.queue._leases import IDLE_SECONDS
-from mceval.queue._undo import UNDO_SECONDS
 
 HEADERS = SECURITY_HEADERS | {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "

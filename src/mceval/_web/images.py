@@ -11,8 +11,15 @@ from pathlib import Path
 from sqlalchemy import select
 
 from discode.errors import HttpError, InputError
-from mceval._copies import ShownCopies, checked_bytes, checked_copy, copies_folder, image_file
-from mceval._shown import ShownImage, without_metadata
+from mceval._shown import (
+    ShownCopies,
+    ShownImage,
+    checked_bytes,
+    checked_copy,
+    copies_folder,
+    image_file,
+    without_metadata,
+)
 from mceval._tables import Image, Slot
 from mceval.database import Database
 

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from mceval._states import answer_counts, pass_is_void
 from mceval._tables import ROLES, Answer, Domain, Image, Pass, Person, Slot
 from mceval.database import rules_of
+from mceval.people import last_act
 from mceval.queue._leases import is_free, person_may_have
 
 MANY = 100
@@ -40,8 +41,6 @@ _COUNTED = (Answer.person_id == bindparam("person")) & answer_counts()
 _NOT_UNDONE = (Pass.person_id == bindparam("person")) & ~pass_is_void("undo")
 _ANSWERS = select(Answer.kind, func.count()).where(_COUNTED).group_by(Answer.kind)
 _PASSES = select(Pass.kind, func.count()).where(_NOT_UNDONE).group_by(Pass.kind)
-_LAST_ANSWER = select(Answer).where(_COUNTED).order_by(Answer.id.desc()).limit(1)
-_LAST_PASS = select(Pass).where(_NOT_UNDONE).order_by(Pass.id.desc()).limit(1)
 
 
 def person_progress(session: Session, person: int) -> PersonProgress:
@@ -49,27 +48,24 @@ def person_progress(session: Session, person: int) -> PersonProgress:
     values = {"person": person}
     answers = dict(session.execute(_ANSWERS, values).all())
     passes = dict(session.execute(_PASSES, values).all())
-    answer: Answer | None = session.scalar(_LAST_ANSWER, values) if answers else None
-    passed: Pass | None = session.scalar(_LAST_PASS, values) if passes else None
-    last, words = None, ""
-    if answer is not None:
-        last, words = answer.created, _answer_in_words(answer)
-    if passed is not None and (last is None or passed.created >= last):
-        last = passed.created
-        words = f"{'Flagged' if passed.kind == 'flag' else 'Skipped'}: {passed.reason}"
+    last = last_act(session, person)
     revised, looked = answers.pop("revise", 0), answers.pop("look", 0)
     return PersonProgress(
-        sum(answers.values()), revised, looked, passes.get("skip", 0), passes.get("flag", 0), last,
-        words,
+        sum(answers.values()), revised, looked, passes.get("skip", 0), passes.get("flag", 0),
+        last.created if last else None, _in_words(last),
     )  # fmt: skip
 
 
-def _answer_in_words(answer: Answer) -> str:
-    if answer.choice is None:
+def _in_words(act: Answer | Pass | None) -> str:
+    if act is None:
+        return ""
+    if isinstance(act, Pass):
+        return f"{'Flagged' if act.kind == 'flag' else 'Skipped'}: {act.reason}"
+    if act.choice is None:
         return "Saved: your caption"
-    if answer.kind == "look":
-        return f"Saved: the caption is {'accepted' if answer.choice else 'rejected'}"
-    return f"Saved: caption {1 + (answer.choice ^ answer.swapped)} is better"
+    if act.kind == "look":
+        return f"Saved: the caption is {'accepted' if act.choice else 'rejected'}"
+    return f"Saved: caption {1 + (act.choice ^ act.swapped)} is better"
 
 
 def campaign_progress(session: Session) -> tuple[int, int]:

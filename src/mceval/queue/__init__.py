@@ -3,9 +3,8 @@
 Each function is one short transaction.
 """
 
-from mceval.queue._answers import Choice, Look, Revision, flag, skip, submit
+from mceval.queue._answers import Choice, Look, Revision, flag, skip, submit, undo
 from mceval.queue._leases import Task, heartbeat, next_task
-from mceval.queue._undo import undo
 
 __all__ = [
     "Choice", "Look", "Revision", "Task", "flag", "heartbeat", "next_task", "skip", "submit",

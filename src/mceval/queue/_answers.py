@@ -1,33 +1,41 @@
-"""Answers: choices, revisions, second looks, skips and flags."""
+"""Answers: choices, revisions, second looks, skips and flags, and how they are taken back."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from discode.errors import InputError, NotAllowedError
+from discode.errors import InputError, NotAllowedError, StoreError
 from mceval import people
 from mceval._checks import pass_may_count
-from mceval._states import WORK_KINDS, log_event, return_slot, settle_image
-from mceval._tables import Answer, Image, Pass, PassVoid, Person, Slot
+from mceval._states import WORK_KINDS, held_slots, log_event, return_slot, settle_image
+from mceval._tables import Answer, Image, Pass, PassVoid, Person, Slot, Void
 from mceval._texts import check_revision, check_submission, check_text
-from mceval.database import Database, checks_of, rules_of, transaction
+from mceval.database import LOCK, Database, checks_of, rules_of, transaction
 from mceval.queue._leases import (
+    Task,
     active_person,
     check_seen,
     count_work,
+    gold_slot,
+    is_free,
+    is_wanted,
     kind_shown,
+    lease_slot,
     leased_slot,
+    person_may_have,
+    task_of,
     texts_of,
     to_revise,
-)
+)  # fmt: skip
 from mceval.rules import is_swapped
 
 REVISION_TIMES = 2.0
 """Minimum time of a revision, as a multiple of that of a quick comparison."""
+UNDO_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -198,3 +206,75 @@ def record_pass(
     if not counts:
         session.add(PassVoid(pass_id=row.id, reason="limit", created=now))
     settle_image(session, image, now)
+
+
+@transaction
+def undo(session: Session, person_id: int, now: float) -> Task | None:
+    """Take back a person's last answer, skip or flag, and give them its task again.
+
+    A task that they hold goes back to the queue.
+
+    Returns:
+        The task; ``None`` if they had skipped or flagged it and another person has it now.
+
+    Raises:
+        NotAllowedError: There is no recent act.
+        InputError: The request came before the current page could be seen.
+    """
+    person = active_person(session, person_id)
+    check_seen(person, now)
+    latest = people.last_act(session, person.id)
+    if latest is None or now - latest.created > UNDO_SECONDS:
+        raise NotAllowedError(
+            f"there is nothing to undo from the last {UNDO_SECONDS / 60:g} minutes"
+        )
+    person.shown = now
+    for held in held_slots(session, person.id):
+        return_slot(session, held)
+    if isinstance(latest, Pass):
+        return _undo_pass(session, person, latest, now)
+    slot = session.get_one(Slot, latest.slot_id, with_for_update=LOCK)
+    if slot.state != "answered" or slot.round != latest.round:
+        raise StoreError(
+            f"answer {latest.id} does not match slot {slot.id}: the database is damaged"
+        )
+    session.add(Void(answer_id=latest.id, reason="undo", created=now))
+    slot.round += 1
+    log_event(session, "undone", now, person=person.id, image=slot.image_id, detail=slot.kind)
+    lease_slot(session, slot, person, now)
+    if slot.kind in WORK_KINDS:
+        settle_image(session, slot.image_id, now)
+    return task_of(session, slot)
+
+
+def _undo_pass(session: Session, person: Person, passed: Pass, now: float) -> Task | None:
+    """Take back a skip or flag and return its task to the person, unless it is taken."""
+    image = passed.image_id
+    session.add(PassVoid(pass_id=passed.id, reason="undo", created=now))
+    log_event(session, "undone", now, person=person.id, image=image, detail=passed.kind)
+    session.flush()
+    if passed.task == "gold":
+        own = select(Slot).where(Slot.image_id == image, Slot.person_id == person.id)
+        slot: Slot | None = session.scalar(own) or gold_slot(session, image, person)
+    else:
+        free = (
+            select(Slot)
+            .where(Slot.image_id == image, Slot.kind == passed.task)
+            .where(is_free() | (Slot.state == "closed"))
+            .where(person_may_have(bindparam("person"), bindparam("now")))
+            .order_by(Slot.number)
+            .limit(1)
+            .with_for_update(key_share=True)
+        )
+        slot = session.scalar(free, {"person": person.id, "now": now})
+    if slot is not None:
+        # before the state is recomputed: an image with a lease is not parked
+        lease_slot(session, slot, person, now)
+    settle_image(session, image, now)
+    if slot is None or slot.state != "leased":  # a look at a void revision
+        return None
+    if not is_wanted(session, slot):
+        return_slot(session, slot)
+        slot.state = "closed"
+        return None
+    return task_of(session, slot)

@@ -15,30 +15,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Executable,
-    bindparam,
-    or_,
-    select,
-)
+from sqlalchemy import BindParameter, ColumnElement, Executable, bindparam, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from discode.errors import InputError, NotAllowedError, StoreError
 from mceval import people
 from mceval._states import held_slots, log_event, not_loaded, pass_is_void, return_slot
-from mceval._tables import (
-    ROLES,
-    Answer,
-    Candidate,
-    Domain,
-    Image,
-    Pass,
-    Person,
-    Slot,
-    Void,
-)  # fmt: skip
+from mceval._tables import ROLES, Answer, Candidate, Domain, Image, Pass, Person, Slot, Void
 from mceval.database import checks_of, rules_of, settings_of, transaction
 from mceval.rules import Rules, is_swapped, random_bits
 
@@ -158,19 +141,15 @@ def _domain_order(
     Domains are ordered by the share of the quota that the person has done, so that people work on
     all domains in proportion; ties are broken by a draw per person.
     """
-    quotas = session.execute(select(Domain.id, Domain.quota)).all()
     count = sum(seen.values())
-    return [
-        domain
-        for _, _, domain in sorted(
-            (
-                Fraction(seen.get(domain, 0), quota),
-                random_bits(rules.seed, "domain", person.id, count, domain),
-                domain,
-            )
-            for domain, quota in quotas
+    order = {
+        domain: (
+            Fraction(seen.get(domain, 0), quota),
+            random_bits(rules.seed, "domain", person.id, count, domain),
         )
-    ]
+        for domain, quota in session.execute(select(Domain.id, Domain.quota))
+    }
+    return sorted(order, key=order.__getitem__)
 
 
 def _draw_slot(
@@ -291,7 +270,11 @@ def is_gold_turn(seed: int, person: int, count: int, rate: float) -> bool:
 def _gold_instead(
     session: Session, rules: Rules, person: Person, count: int, now: float
 ) -> Slot | None:
-    """Lease a gold question instead of a task, at the campaign's rate; ``None`` if none is due."""
+    """Lease a gold question instead of a task, at the campaign's rate; ``None`` if none is due.
+
+    A reinstated person who has seen them all is asked those again whose answers were voided as
+    careless. Otherwise they could not be judged.
+    """
     if not is_gold_turn(rules.seed, person.id, count, checks_of(session).gold_rate):
         return None
     seen = select(Slot.id).where(Slot.image_id == Image.id, Slot.person_id == person.id)
@@ -302,20 +285,9 @@ def _gold_instead(
         .order_by(Image.id)
     ).all()
     which = random_bits(rules.seed, "which", person.id, count)
-    if not fresh:
-        return _gold_again(session, person, which, now)
-    image = fresh[which % len(fresh)]
-    slot = Slot(image_id=image, kind="gold", number=person.id, state="open", round=0)
-    session.add(slot)
-    session.flush()
-    return lease_slot(session, slot, person, now)
-
-
-def _gold_again(session: Session, person: Person, which: int, now: float) -> Slot | None:
-    """Lease again a gold question whose answer was voided as careless, for a reinstated person.
-
-    Otherwise a person who has seen all gold questions could not be judged again.
-    """
+    if fresh:
+        slot = gold_slot(session, fresh[which % len(fresh)], person)
+        return lease_slot(session, slot, person, now)
     slots = session.scalars(
         select(Slot)
         .join(Answer, (Answer.slot_id == Slot.id) & (Answer.round == Slot.round))
@@ -329,6 +301,14 @@ def _gold_again(session: Session, person: Person, which: int, now: float) -> Slo
     slot = slots[which % len(slots)]
     slot.round += 1
     return lease_slot(session, slot, person, now)
+
+
+def gold_slot(session: Session, image: int, person: Person) -> Slot:
+    """Add the slot of a gold question for a person."""
+    slot = Slot(image_id=image, kind="gold", number=person.id, state="open", round=0)
+    session.add(slot)
+    session.flush()
+    return slot
 
 
 def lease_slot(session: Session, slot: Slot, person: Person, now: float) -> Slot:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from discode.images import demo_path
-from mceval._web.crowd_page import CrowdPages
+from mceval._web.rendering import CrowdPages
 from tests.helpers.chromium import chromium, ready
 from tests.helpers.servers import PATIENCE
 

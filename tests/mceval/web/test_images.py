@@ -14,8 +14,8 @@ from PIL import Image as Pillow
 from sqlalchemy import select
 
 from discode.images import open_image
-from mceval._copies import copies_folder
 from mceval._intake import DomainSource, add_gold, add_images, difference_hash
+from mceval._shown import copies_folder
 from mceval._tables import Image
 from mceval._web.images import CampaignImages
 from mceval.database import Database

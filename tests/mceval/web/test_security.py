@@ -15,7 +15,7 @@ from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
 from mceval._tables import Answer, Image, Login
-from mceval._web import forms
+from mceval._web import requests
 from mceval.database import Database
 from mceval.people import Invitation, invite
 from tests.helpers.annotating import (
@@ -346,7 +346,7 @@ def test_a_caption_that_looks_like_sql(place: Place) -> None:
 
 
 def test_a_form_that_never_ends_gets_408(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "SECONDS", 0.2)
+    monkeypatch.setattr(requests, "SECONDS", 0.2)
     address = urlsplit(place.where)
     head = f"POST /join HTTP/1.1\r\nhost: {address.netloc}\r\ncontent-length: 1000\r\n"
     kind = "content-type: application/x-www-form-urlencoded\r\n\r\n"
