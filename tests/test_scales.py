@@ -18,7 +18,7 @@ from discode.errors import InputError
 
 
 def test_the_scales() -> None:
-    assert list(SCALES) == ["unit", "ten", "five", "letters", "yes-no"]
+    assert list(SCALES) == ["unit", "ten", "five", "letters", "yes-no", "prefer"]
     assert UNIT.stems == ("0.", "1.")
     assert (UNIT.minimum, UNIT.maximum) == (0.0, 1.0)
     assert TEN.answers == tuple("0123456789")

@@ -8,6 +8,7 @@
 
 from discode._judge import Judge, decode, load
 from discode._pairs import Pair, make_pairs, read_pairs
+from discode._preferences import PreferenceScores
 from discode._prompts import Prompt
 from discode._scales import Scale
 from discode._scores import Metric, Scores
@@ -39,6 +40,7 @@ __all__ = [
     "Metric",
     "MissingExtraError",
     "Pair",
+    "PreferenceScores",
     "Prompt",
     "ReadingStore",
     "Readings",

@@ -22,9 +22,17 @@ from discode._pairs import (
     share_images,
 )
 from discode._plugins import exited
-from discode._prompts import FLEUR, Prompt, choose_prompt, get_prompt, needs_neutralising
+from discode._preferences import (
+    PreferenceScores,
+    check_comparisons,
+    in_both_orders,
+    note_by_scores,
+    one_by_one,
+    other_captions,
+)
+from discode._prompts import FLEUR, PREFER, Prompt, choose_prompt, get_prompt, needs_neutralising
 from discode._rows import RowOptions, RowScorer
-from discode._scales import UNIT, Scale, get_scale
+from discode._scales import SCALES, UNIT, Scale, get_scale
 from discode._scores import Progress, Scores
 from discode._sentences import WAYS, not_a_way, sentence_pairs
 from discode._signature import GIVEN, Signature, SignedDecoder, fields_table, sign
@@ -32,6 +40,7 @@ from discode.backends import Backend, Blocks, open_backend
 from discode.backends._embedded import introduce
 from discode.backends._recorded import Recorded
 from discode.decoders import Decoder, get_decoder
+from discode.decoders._simple import Smoothing
 from discode.errors import BackendError, BadDataError, ImageError, InputError, shortened
 from discode.explain._effects import THRESHOLD, Explanation, explain_scores, pairs_to_explain
 from discode.images import ImageInput, image_digest
@@ -156,6 +165,51 @@ class Judge:
         if np.isnan(scores.value).all():  # printed scores do not show the reason
             LOG.warning("discode: no pair could be judged: %s", scores.errors[0])
         return scores
+
+    def prefer(
+        self,
+        images: ImageInput | Sequence[ImageInput],
+        first: str | Sequence[str],
+        second: str | Sequence[str],
+    ) -> PreferenceScores:
+        """Compare each ``first`` caption with the ``second`` one of its image.
+
+        The model chooses between A and B; the probability of each is read, in both orders, and
+        the mean is the probability that the first caption is better. A model that takes one
+        caption at a time, such as the embedded one, compares scores: 1, 0, or ½ where they are
+        equal.
+
+        >>> from discode.images import demo_path
+        >>> float(load("embedded").prefer(demo_path() / "cat.jpg", "a cat", "a man rides a bike"))
+        1.0
+        """
+        return self.prefer_pairs(pair_up(images, first, other_captions(first, second)))
+
+    def prefer_pairs(
+        self, pairs: Sequence[PairInput], *, progress: Progress | None = None
+    ) -> PreferenceScores:
+        """Compare N pairs of captions; failed ones are NaN with a reason.
+
+        Each is an image, a caption, and as its only reference the other caption.
+        """
+        pairs = as_pairs(pairs)
+        check_comparisons(pairs)
+        progress = progress and _in_proportion(progress, len(pairs), 2 * len(pairs))
+        if not self.backend.takes_references:
+            note_by_scores(self.backend.identity.model)
+            return PreferenceScores.of_scores(
+                self.score_pairs(one_by_one(pairs), progress=progress)
+            )
+        scores = self.comparing().score_pairs(in_both_orders(pairs), progress=progress)
+        return PreferenceScores.of_orders(scores)
+
+    def comparing(self) -> Judge:
+        """Return this judge with the question about two captions, its own on scale ``prefer``."""
+        return replace(
+            self, decoder=Smoothing(), by="caption", references="as given",
+            prompt=self.prompt if self.scale == SCALES["prefer"] else PREFER,
+            scale=SCALES["prefer"],
+        )  # fmt: skip
 
     def explain(
         self,

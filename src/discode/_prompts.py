@@ -192,8 +192,18 @@ YES_NO = Prompt(
     with_references=None,
     scale="yes-no",
 )
+PREFER = Prompt(
+    "prefer",
+    free=None,
+    with_references=(
+        "Which of two captions describes the image better?\n\n"
+        "A: {caption}\n\nB: {references}\n\nAnswer with A or B only:"
+    ),
+    scale="prefer",
+)
+"""Compares a caption with another one, which takes the place of its reference."""
 PROMPTS: dict[str, Prompt] = {
-    prompt.name: prompt for prompt in (FLEUR, CAPTION_LAST, VQASCORE, YES_NO)
+    prompt.name: prompt for prompt in (FLEUR, CAPTION_LAST, VQASCORE, YES_NO, PREFER)
 }
 
 

@@ -3,7 +3,8 @@
 A scale has *stems* (text before the answer token), *answers* (K strings, from the lowest to the
 highest) and *values* (what each answer counts). An expected answer ŝ becomes a score by
 ``stem value + step · ŝ``. ``unit`` has the stems "0." and "1."; ``ten``, ``five``, ``letters``,
-``yes-no`` and any range from the lowest to the highest answer (``1-7``, ``E-A``) have none.
+``yes-no``, ``prefer`` and any range from the lowest to the highest answer (``1-7``, ``E-A``) have
+none.
 """
 
 from __future__ import annotations
@@ -130,8 +131,12 @@ TEN = _digits("ten", 0, 9)
 FIVE = _digits("five", 1, 5)
 LETTERS = _letters("letters", "A", "E")
 YES_NO = _known(Scale("yes-no", ("No", "Yes"), (0.0, 1.0), "No", "Yes", unit=0.5))
+PREFER = _known(Scale("prefer", ("B", "A"), (0.0, 1.0), "B", "A", unit=0.5))
+"""Which of two captions is better; the expectation is the probability of the first, A."""
 
-SCALES: dict[str, Scale] = {scale.name: scale for scale in (UNIT, TEN, FIVE, LETTERS, YES_NO)}
+SCALES: dict[str, Scale] = {
+    scale.name: scale for scale in (UNIT, TEN, FIVE, LETTERS, YES_NO, PREFER)
+}
 
 
 def get_scale(spec: str | Scale) -> Scale:

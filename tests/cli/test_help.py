@@ -53,7 +53,9 @@ def test_a_flag_has_one_meaning() -> None:
             if not OWN_OUTPUT & {*each.opts}:
                 meanings[name].add(each.help)
     assert {name: texts for name, texts in meanings.items() if len(texts) > 1} == {
-        "-m": {flags(VERBS["score"])["-m"].help, flags(VERBS["bench run"])["-m"].help}
+        "-m": {flags(VERBS["score"])["-m"].help, flags(VERBS["bench run"])["-m"].help},
+        # `filter` writes nothing else.
+        "--min-score": {flags(VERBS[v])["--min-score"].help for v in ("score", "filter")},
     }
 
 
@@ -64,12 +66,15 @@ WORDS = {
         "filter, demo, paper, mceval import, mceval people invite, mceval people reissue",
         "PATH FOLDER",
     ),
-    "--images": ("score, report, explain, mceval annotate, mceval tasks, mceval export", "FOLDER"),
+    "--images": (
+        "score, prefer, report, explain, mceval annotate, mceval tasks, mceval export", "FOLDER"
+    ),
     "--benchmark -b": (
         "bench pairs, bench run, bench explain, probe, choose, paper", "NAME"
     ),
     "--method -m": (
-        "score, compare, bench explain, report, explain, probe, serve, choose, decode", "NAME"
+        "score, compare, prefer, bench explain, report, explain, probe, serve, choose, decode",
+        "NAME",
     ),
     "--metric -m": ("bench run, paper", "NAME"),
     "--data": (
@@ -77,9 +82,11 @@ WORDS = {
         "FOLDER",
     ),
     "--limit": ("bench run, bench explain, probe, choose, paper", "N"),
-    "--store": ("score, bench run, bench explain, report, explain, probe, serve, choose, paper",
-                "FILE"),
-    "--json": ("score, compare, explain, prompts, decode", ""),
+    "--store": (
+        "score, prefer, bench run, bench explain, report, explain, probe, serve, choose, paper",
+        "FILE",
+    ),
+    "--json": ("score, compare, prefer, explain, prompts, decode", ""),
     "--format -f": (
         "compare, bench explain, bench table, bench published, probe, probe compare, choose, paper",
         "NAME",

@@ -22,9 +22,14 @@ def texts(*arguments: object) -> list[dict[str, Any]]:
 
 def test_every_scale_with_and_without_references() -> None:
     rows = texts()
-    assert [(row["scale"], row["references"]) for row in rows] == [
-        (name, references) for name in SCALES for references in (False, True)
+    # Two scales have a prompt that takes no references, or always has one.
+    assert [(row["prompt"], row["scale"], row["references"]) for row in rows] == [
+        *(("fleur", name, refs) for name in [*SCALES][:4] for refs in (False, True)),
+        ("vqascore", "yes-no", False),
+        ("prefer", "prefer", True),
     ]
+    assert [row["scale"] for row in texts("--prompt", "yes-no")] == ["yes-no"]
+    refused(run("prompts", "--prompt", "vqascore", "--scale", "five"), "vqascore", "yes-no")
     assert rows[0]["text"] == FLEUR.render("{caption}", (), UNIT)
     assert rows[0]["digest"] == FLEUR.digest
     shown = run("prompts", "--scale", "five")

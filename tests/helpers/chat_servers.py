@@ -178,6 +178,23 @@ def digits(body: Body) -> list[Place]:
     ]
 
 
+def compared(body: Body) -> tuple[str, str] | None:
+    """The two captions that the question compares; None where it is about one."""
+    parts = question(body).split("\n\n")
+    named = {part[:3]: part[3:] for part in parts}
+    return (named["A: "], named["B: "]) if "B: " in named else None
+
+
+def comparer(body: Body) -> list[Place]:
+    """Prefer the longer caption, and the first by 1 in the logit; rate a single one by digits."""
+    if (captions := compared(body)) is None:
+        return digits(body)
+    logit = 0.3 * (len(captions[0]) - len(captions[1])) + 1
+    a = 0.9 / (1 + math.exp(-logit))
+    p = {"A": a, "B": 0.9 - a, "the": 0.05}
+    return [(max(p, key=lambda token: p[token]), p), ("<eos>", {"<eos>": 0.9, "5": 0.05})]
+
+
 class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"

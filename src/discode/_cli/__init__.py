@@ -24,6 +24,7 @@ from discode._cli import (
     flags,
     lists,
     paper,
+    prefer,
     probe,
     prompts,
     report,
@@ -89,6 +90,7 @@ _VERBS: dict[str | None, dict[str, Any]] = {
     None: {  # most people need these first
         "score": score.score,
         "compare": compare.compare,
+        "prefer": prefer.prefer,
         "bench": bench.app,
         "report": report.report,
         "explain": explain.explain,

@@ -10,7 +10,7 @@ import typer
 
 from discode._cli import flags, output
 from discode._cli.flags import model_options
-from discode._prompts import FLEUR, Prompt, get_prompt
+from discode._prompts import FLEUR, Prompt, choose_prompt, get_prompt
 from discode._scales import SCALES, Scale, get_scale
 from discode.backends import kind_of, open_backend
 from discode.errors import InputError
@@ -36,13 +36,15 @@ def prompts(
     not downloaded. Text that looks like a control token is broken by a space.
     """
     usual, render, placed = _open(model, model_options(model_option))
-    wording = usual if prompt is None else get_prompt(prompt)
+    given = None if prompt is None else get_prompt(prompt)
+    own = given.scale if given is not None else None
     kinds = [tuple(reference)] if reference else [(), ("{references}",)]
     shown = 0
     refused: list[InputError] = []
-    for name in scale or SCALES:
+    for name in scale or ([own] if own else SCALES):
+        asked = get_scale(name)
+        wording = choose_prompt(given, asked, usual)
         for references in kinds:
-            asked = get_scale(name)
             try:
                 text = render(wording, asked, caption, references)
             except InputError as error:

@@ -49,6 +49,9 @@ class Recorded(Backend):
             )
         self.identity = chosen[0]
         asks = [ask for ask, count in self._store.run_keys() if ask.identity == chosen[0] and count]
+        # Ratings first: yes/no questions and comparisons have scales of their own.
+        own = {prompt.scale for prompt in PROMPTS.values()}
+        asks.sort(key=lambda ask: ask.scale.name in own)
         self.prompt = _prompt_of([ask.prompt for ask in asks])
         self.scale = asks[0].scale
         self.capabilities = frozenset({"hidden"} if self._store.has_hidden() else ())
