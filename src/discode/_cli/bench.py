@@ -38,8 +38,8 @@ from discode.benchmarks import (
     LIMIT,
     Benchmark,
     find_benchmark,
-    find_folder,
     load_benchmark,
+    load_present,
 )
 from discode.benchmarks._check import check_data, unknown_versions
 from discode.benchmarks._composite import join_composite
@@ -243,32 +243,22 @@ def _output(typed: str | None, *, several: bool) -> tuple[Path | None, bool]:
 
 def _load(specs: list[str], data: Path, skip_missing: bool) -> list[Benchmark]:
     """Load benchmarks; raise if some are not in ``data``, or skip and report them."""
-    chosen = [find_benchmark(spec) for spec in specs]
-    names = [row.name for row, _ in chosen]
+    names = [find_benchmark(spec)[0].name for spec in specs]
     if len({*names}) < len(names):
         repeated = max(names, key=names.count)
         raise InputError(f"-b {repeated} is given twice; use one run for each set of options")
-    loaded: list[Benchmark] = []
-    missing: dict[str, str] = {}
-    for row, options in chosen:
-        folder = find_folder(row, data)
-        try:
-            loaded.append(row.read(folder, options))
-        except InputError as error:
-            try:
-                row.find_files(folder)
-            except InputError:
-                missing[row.name] = str(error)
-            else:
-                raise  # all files exist, but one is damaged
+    loaded, missing = load_present(specs, data)
     if missing and not skip_missing:
-        hint = f"missing: {', '.join(missing)} (use --skip-missing to skip them). "
+        lacking = ", ".join(
+            name for name, spec in zip(names, specs, strict=True) if spec in missing
+        )
+        hint = f"missing: {lacking} (use --skip-missing to skip them). "
         raise InputError((hint if len(names) > 1 else "") + ". ".join(missing.values()))
     if not loaded:
         raise InputError(f"none of {', '.join(names)} is in {data}; see discode bench check")
     for reason in missing.values():
         output.note(f"skipped: {reason}", "yellow")
-    return loaded
+    return [*loaded.values()]
 
 
 def _read_log(benchmark: Benchmark, path: Path, protocol: AgreementProtocol) -> RunLog:

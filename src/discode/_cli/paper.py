@@ -21,7 +21,7 @@ from discode.bench._layout import TABLE_FORMATS, write_table
 from discode.bench._results import StudyResult, write_page, write_result
 from discode.bench._run import label_metrics, measure_by
 from discode.bench._runlog import RunLog, find_runs, read_runs
-from discode.benchmarks import LIMIT, Benchmark, find_benchmark, find_folder, load_benchmark
+from discode.benchmarks import LIMIT, Benchmark, find_benchmark, load_benchmark, load_present
 from discode.decoders import get_decoder
 from discode.errors import DiscodeError, InputError, StoppedError, lookup
 from discode.metrics import MetricFactory
@@ -136,22 +136,18 @@ def open_benchmarks(
             raise InputError("--ratings cannot be combined with --data or -b")
         kind = "mceval" if (ratings / "mceval.jsonl").is_file() else "custom"
         return {ratings.name: load_benchmark(kind, ratings, {LIMIT.name: limit})}
-    rows = {spec: find_benchmark(spec) for spec in limited(specs or usual, limit)}
+    wanted = limited(specs or usual, limit)
+    for spec in wanted:
+        find_benchmark(spec)
     if data is None:
         if specs:
             raise InputError(f"-b {specs[0]} requires --data, the folder of the benchmark")
         return {}
     if not data.exists():
         raise InputError(f"no such folder: {data}")
-    loaded: dict[str, Benchmark] = {}
-    for spec, (row, options) in rows.items():
-        folder = find_folder(row, data)
-        if not specs:
-            try:
-                row.find_files(folder)
-            except InputError:
-                continue
-        loaded[spec] = row.read(folder, options)
+    loaded, missing = load_present(wanted, data)
+    if specs and missing:
+        raise InputError(next(iter(missing.values())))
     if usual and not loaded:
         raise InputError(
             f"{data} has none of {', '.join(usual)}; see discode bench list for sources, or "

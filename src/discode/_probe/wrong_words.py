@@ -1,145 +1,32 @@
 """Captions with a wrong word: one colour, number, noun, action or relation swapped.
 
 A word is only swapped for one that no reference of the image uses, so that the new caption is
-wrong by all references. ``KINDS`` groups the lists into the kinds that are reported.
+wrong by all references. The words are in ``data/wrong_words.json``; ``KINDS`` groups its lists into
+the kinds that are reported.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
 
 from discode.explain._phrases import CaptionWords
 
-WORDS: dict[str, list[str]] = {
-    "colour": (
-        "black white red blue green yellow brown orange pink purple gray grey silver gold"
-    ).split(),
-    "number": "one two three four five six seven several".split(),
-    "who": (
-        "man woman boy girl child baby lady dog cat horse bird toddler cow sheep elephant bear "
-        "zebra giraffe skier surfer skateboarder player puppy kitten"
-    ).split(),
-    "whos": (
-        "men women boys girls children dogs people kids horses birds cats cows sheep elephants "
-        "bears zebras giraffes skiers surfers players"
-    ).split(),
-    "doing": (
-        "running jumping sitting standing walking playing swimming climbing riding skating surfing "
-        "sleeping eating laughing dancing fighting kicking throwing holding catching skiing "
-        "digging looking smiling laying lying flying driving cooking drinking reading hitting "
-        "swinging pulling cutting washing grazing"
-    ).split(),
-    "does": (
-        "runs jumps sits stands walks plays swims climbs rides skates surfs sleeps eats laughs "
-        "dances kicks throws holds catches skis digs looks smiles lays lies flies drives cooks "
-        "drinks reads hits swings pulls cuts"
-    ).split(),
-    "place": (
-        "beach street snow grass water park field pool ocean lake forest mountain road sidewalk "
-        "playground stadium kitchen room sand mud river hill city bathroom bedroom office "
-        "restaurant airport station zoo desert"
-    ).split(),
-    "thing": (
-        "ball bike car frisbee stick toy skateboard snowboard surfboard boat bench rope camera "
-        "guitar hat shirt jacket helmet dress bicycle motorcycle tree swing slide fence rock rocks "
-        "wall bus train truck plane airplane umbrella kite laptop computer phone book clock vase "
-        "chair table bed couch toilet sink oven refrigerator bottle cup bowl plate pizza sandwich "
-        "cake banana apple broccoli donut racket bat suitcase bag sign television mirror flowers"
-    ).split(),
-    "where": (
-        # not left and right: training flips images
-        "above below under behind inside outside indoors outdoors over beneath".split()
-    ),
-    "how": "young old small large big little empty full open closed tall short wet dry".split(),
-}
-KINDS = {
-    "colour": "colour",
-    "number": "number",
-    "who": "noun",
-    "whos": "noun",
-    "place": "noun",
-    "thing": "noun",
-    "doing": "action",
-    "does": "action",
-    "where": "relation",
-    "how": "relation",
-}
-OPPOSITES = {
-    "above": ["below", "under", "beneath"],
-    "over": ["under", "below", "beneath"],
-    "below": ["above", "over"],
-    "under": ["above", "over"],
-    "beneath": ["above", "over"],
-    "behind": ["inside", "above"],
-    "inside": ["outside", "behind"],
-    "outside": ["inside"],
-    "indoors": ["outdoors"],
-    "outdoors": ["indoors"],
-    "young": ["old"],
-    "old": ["young"],
-    "small": ["large", "big"],
-    "little": ["large", "big"],
-    "large": ["small", "little"],
-    "big": ["small", "little"],
-    "empty": ["full"],
-    "full": ["empty"],
-    "open": ["closed"],
-    "closed": ["open"],
-    "tall": ["short"],
-    "short": ["tall"],
-    "wet": ["dry"],
-    "dry": ["wet"],
-    "man": ["woman", "girl", "boy"],
-    "woman": ["man", "boy", "girl"],
-    "boy": ["girl", "woman"],
-    "girl": ["boy", "man"],
-    "men": ["women", "girls"],
-    "women": ["men", "boys"],
-    "boys": ["girls", "women"],
-    "girls": ["boys", "men"],
+_DATA: Any = json.loads(
+    files("discode").joinpath("data", "wrong_words.json").read_text(encoding="utf-8")
+)
+WORDS: dict[str, list[str]] = {name: words.split() for name, words in _DATA["words"].items()}
+"""Words that can be swapped, by list. Left and right are not among them: training flips images."""
+KINDS: dict[str, str] = _DATA["kinds"]
+OPPOSITES: dict[str, list[str]] = {
+    word: others.split() for word, others in _DATA["opposites"].items()
 }
 """The hardest wrong words, preferred where there are some; for relations, the only ones."""
-
-# Words that say nearly the same: swapping them is not wrong.
-SAME = [
-    {"man", "men", "people", "player", "players", "surfer", "skier", "skateboarder"},
-    {"woman", "women", "lady", "people", "player", "players", "surfer", "skier"},
-    {"boy", "boys", "child", "children", "kids", "toddler", "baby", "skateboarder"},
-    {"girl", "girls", "child", "children", "kids", "toddler", "baby"},
-    {"man", "child", "people"},
-    {"skiers", "surfers", "players", "people", "men", "women"},
-    {"dog", "dogs", "puppy"},
-    {"cat", "cats", "kitten"},
-    {"ocean", "water", "lake", "river", "beach", "pool"},
-    {"grass", "field", "park", "zoo"},
-    {"street", "road", "sidewalk", "city"},
-    {"mountain", "hill", "rock", "rocks"},
-    {"sand", "beach", "desert"},
-    {"room", "bedroom", "kitchen", "bathroom", "office", "restaurant"},
-    {"bike", "bicycle", "motorcycle"},
-    {"shirt", "jacket", "dress"},
-    {"hat", "helmet"},
-    {"plane", "airplane", "airport"},
-    {"train", "station"},
-    {"laptop", "computer"},
-    {"bowl", "plate", "cup", "table"},
-    {"bag", "suitcase"},
-    {"bench", "chair", "couch"},
-    {"running", "walking", "playing", "jumping"},
-    {"runs", "walks", "plays", "jumps"},
-    {"looking", "smiling", "laughing", "standing", "holding"},
-    {"looks", "smiles", "laughs", "stands", "holds"},
-    {"laying", "lying", "sleeping"},
-    {"lays", "lies", "sleeps"},
-    {"eating", "grazing"},
-    {"hitting", "swinging", "playing"},
-    {"hits", "swings", "plays"},
-    {"brown", "orange", "gold"},
-    {"gray", "grey", "silver"},
-    {"several", "three", "four", "five", "six", "seven"},
-    {"pink", "purple", "red"},
-]
+SAME = [{*words.split()} for words in _DATA["same"]]
+"""Words that say nearly the same: swapping them is not wrong."""
 _LIST = {word: name for name, words in WORDS.items() for word in words}
 _NEAR: dict[str, set[str]] = {word: {word} for word in _LIST}
 for _group in SAME:

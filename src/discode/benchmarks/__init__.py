@@ -7,7 +7,7 @@ rows. docs/adding-a-benchmark.md shows how to add one.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,29 @@ def find_benchmark(
     name, row, typed = BENCHMARKS.find(spec, imports=True)
     declared, values = (*row.options, LIMIT), {**typed, **(options or {})}
     return row, fill_options(declared, values, f"benchmark {name!r}")
+
+
+def load_present(
+    specs: Sequence[str], data: str | os.PathLike[str]
+) -> tuple[dict[str, Benchmark], dict[str, str]]:
+    """Load the benchmarks that a folder of them has, by spec, and the reasons for missing ones.
+
+    One whose files are there but damaged is an error.
+    """
+    loaded: dict[str, Benchmark] = {}
+    missing: dict[str, str] = {}
+    for spec, (row, options) in [(spec, find_benchmark(spec)) for spec in specs]:
+        folder = find_folder(row, data)
+        try:
+            loaded[spec] = row.read(folder, options)
+        except InputError as error:
+            try:
+                row.find_files(folder)
+            except InputError:
+                missing[spec] = str(error)
+            else:
+                raise
+    return loaded, missing
 
 
 def find_folder(row: BenchmarkRow, data: str | os.PathLike[str]) -> Path:

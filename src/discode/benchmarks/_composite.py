@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from discode._files import read_rows
 from discode.benchmarks._base import (
@@ -30,8 +29,7 @@ SOURCES = {"8k": "flickr8k", "30k": "flickr30k", "coco": "coco"}
 """The lists of the file by the value of the option ``source``."""
 
 
-@dataclass(frozen=True)
-class CompositeRow:
+class _Row(NamedTuple):
     """A caption, how correct it is, its place among its image's, and its references if known."""
 
     image: str
@@ -50,7 +48,7 @@ def load_composite(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     punctuation. ``source`` restricts it to the captions of one of the three collections of images.
     """
     files = ROW.find_files(folder)
-    parts = read_composite(files["composite.json"])
+    parts = _read(files["composite.json"])
     if options["source"] != "all":
         source = SOURCES[options["source"]]
         parts = {source: lookup(parts, source, "source in composite.json")}
@@ -82,10 +80,10 @@ def load_composite(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     return builder.build(options, Ratings.of(judged), list(files.values()), notes)
 
 
-def read_composite(path: Path) -> dict[str, list[CompositeRow]]:
+def _read(path: Path) -> dict[str, list[_Row]]:
     """Read the rows of composite.json by source, in file order."""
     content = read_object(path)
-    rows: dict[str, list[CompositeRow]] = {}
+    rows: dict[str, list[_Row]] = {}
     for source in content.fields:
         places: Counter[str] = Counter()
         rows[source] = []
@@ -94,15 +92,9 @@ def read_composite(path: Path) -> dict[str, list[CompositeRow]]:
             entry.fields.setdefault("position", places[image])
             places[image] += 1
             bare = entry.fields.get("references") is None
-            rows[source].append(
-                CompositeRow(
-                    image,
-                    entry.text("caption"),
-                    entry.whole("human", 1, 5),
-                    entry.whole("position", 0, 99),
-                    None if bare else entry.texts("references"),
-                )
-            )
+            human, position = entry.whole("human", 1, 5), entry.whole("position", 0, 99)
+            references = None if bare else entry.texts("references")
+            rows[source].append(_Row(image, entry.text("caption"), human, position, references))
     return rows
 
 
@@ -122,9 +114,9 @@ def join_composite(rows: Path, references: Path) -> str:
             raise InputError(f"{where}: {name} had different references in an earlier row")
     joined = {
         source: [
-            asdict(row) | {"references": references_of.get(Path(row.image).name)} for row in part
+            row._asdict() | {"references": references_of.get(Path(row.image).name)} for row in part
         ]
-        for source, part in read_composite(rows).items()
+        for source, part in _read(rows).items()
     }
     if all(row["references"] is None for entries in joined.values() for row in entries):
         raise InputError(f"{references.name} has none of the images of {rows.name}")

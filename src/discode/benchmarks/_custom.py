@@ -175,62 +175,53 @@ def _file_name(number: int | str, where: str, parser: PairParser) -> str:
 
 def _ratings(builder: BenchmarkBuilder, rows: _Entries, scale: str) -> Ratings:
     low, high = _bounds(scale) or (-math.inf, math.inf)
-    checked = [(r.text("image"), r.text("caption"), r.number("rating", low, high)) for r in rows]
-    names, who = (_texts(rows, name) for name in ("id", "rater"))
-    pairs = [
-        builder.add(image, caption, references, name, row.where)
-        for (image, caption, _), references, name, row in zip(
-            checked, _references(rows), names, rows, strict=True
-        )
-    ]
     raters: dict[str, int] = {}
     rated: set[tuple[int, str]] = set()
-    for row, pair, rater in zip(rows, pairs, who, strict=True):
-        if rater:
+    judged = []
+    for row in rows:
+        image, caption, value = (
+            row.text("image"),
+            row.text("caption"),
+            row.number("rating", low, high),
+        )
+        pair = builder.add(image, caption, _references(row), _text(row, "id"), row.where)
+        if rater := _text(row, "rater"):
             row.check_new((pair, rater), rated)
         rated.add((pair, rater))
-        raters.setdefault(rater, len(raters))
-    return Ratings.of(
-        [
-            (pair, value, raters[rater])
-            for pair, (_, _, value), rater in zip(pairs, checked, who, strict=True)
-        ]
-    )
+        judged.append((pair, value, raters.setdefault(rater, len(raters))))
+    return Ratings.of(judged)
 
 
 def _preferences(builder: BenchmarkBuilder, rows: _Entries) -> Preferences:
     keys: set[str] = set()
     judged = []
-    columns = (_references(rows), _texts(rows, "id"), _texts(rows, "category"))
-    for i, (row, references, name, category) in enumerate(zip(rows, *columns, strict=True)):
+    for i, row in enumerate(rows):
         side = row.get("preference")
         chosen = _SIDES.get(str(side).strip().lower()) if not isinstance(side, bool) else None
         if chosen is None:
             raise row.error("preference", "0 or 1, or a or b")
-        image = row.text("image")
-        key = name or f"{image}#{i}"
+        image, references = row.text("image"), _references(row)
+        key = _text(row, "id") or f"{image}#{i}"
         row.check_new(key, keys)
         keys.add(key)
         left, right = (
             builder.add(image, row.text(f"caption_{side}"), references, f"{key}{side}", row.where)
             for side in "ab"
         )
-        judged.append((left, right, chosen, category or "all"))
+        judged.append((left, right, chosen, _text(row, "category") or "all"))
     return Preferences.of(judged)
 
 
-def _texts(rows: _Entries, name: str) -> list[str]:
-    """Read a field of every row as text, "" where it is empty; 0 is not empty."""
-    values = (row.fields.get(name) for row in rows)
-    return ["" if value is None else str(value) for value in values]
+def _text(row: Entry, name: str) -> str:
+    """Read a field as text, "" where it is empty; 0 is not empty."""
+    value = row.fields.get(name)
+    return "" if value is None else str(value)
 
 
-def _references(rows: _Entries) -> list[tuple[str, ...]]:
-    texts = []
-    for row in rows:
-        listed = reference_list(cell, row.where) if (cell := row.fields.get("references")) else []
-        texts.append(Entry({"references": listed}, row.where).texts("references") if cell else ())
-    return texts
+def _references(row: Entry) -> tuple[str, ...]:
+    if not (cell := row.fields.get("references")):
+        return ()
+    return Entry({"references": reference_list(cell, row.where)}, row.where).texts("references")
 
 
 ROW = BenchmarkRow(

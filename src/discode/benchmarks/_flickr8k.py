@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from discode.benchmarks._base import (
     Benchmark,
@@ -28,8 +28,7 @@ _EXPERT_FIELDS = ("image", "caption id", "expert 1", "expert 2", "expert 3")
 _CROWD_FIELDS = ("image", "caption id", "share of yes", "yes", "no")
 
 
-@dataclass(frozen=True)
-class Flickr8kRow:
+class _Row(NamedTuple):
     """A caption of an image, what each rater gave it, and the image's references."""
 
     image: str
@@ -57,8 +56,7 @@ def load_expert(folder: Path, options: Mapping[str, Any]) -> Benchmark:
                 "the caption is one of the image's own references"
             )
         rows = others
-    average = options["experts"] == "average"
-    return _build(EXPERT, folder, options, files, rows, notes, average=average)
+    return _build(EXPERT, folder, options, files, rows, notes)
 
 
 def load_cf(folder: Path, options: Mapping[str, Any]) -> Benchmark:
@@ -71,20 +69,15 @@ def load_cf(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     rows = _read(files, _CROWD_FIELDS, _crowd_vote, 0, 1)
     notes = []
     if options["references"] == "clean":
-        judged: dict[str, set[str]] = {}
-        for row in rows:
-            judged.setdefault(row.image, set()).add(row.caption)
-        removed = {
-            (r.image, text) for r in rows for text in r.references if text in judged[r.image]
-        }
+        judged = {(row.image, row.caption) for row in rows}
+        removed = {(row.image, text) for row in rows for text in row.references} & judged
         if removed:
             notes.append(
                 f"{len(removed)} references removed: they are judged captions of the image"
             )
         rows = [
-            replace(
-                row,
-                references=tuple(text for text in row.references if text not in judged[row.image]),
+            row._replace(
+                references=tuple(text for text in row.references if (row.image, text) not in judged)
             )
             for row in rows
         ]
@@ -97,57 +90,49 @@ def _read(
     votes: Callable[[Entry], tuple[float, ...]],
     low: float,
     high: float,
-) -> list[Flickr8kRow]:
+) -> list[_Row]:
     path, *others = files.values()
     if not others:
-        return read_clipscore(path, low, high)
-    captions = read_tokens(others[0])
+        return _read_clipscore(path, low, high)
+    captions = _read_tokens(others[0])
     references: dict[str, list[str]] = {}
     for key, caption in captions.items():
         references.setdefault(key.rpartition("#")[0], []).append(caption)
-    rows: dict[tuple[str, str], Flickr8kRow] = {}
+    rows: dict[tuple[str, str], _Row] = {}
     for entry in read_tsv(path, fields):
         image, key = entry.get("image"), entry.get("caption id")
         if missing := [image] * (image not in references) + [key] * (key not in captions):
             raise InputError(f"{entry.where}: {missing[0]!r} is not in {others[0].name}")
         entry.check_new((image, key), rows)
-        rows[image, key] = Flickr8kRow(
-            image, captions[key], key, votes(entry), tuple(references[image])
-        )
+        rows[image, key] = _Row(image, captions[key], key, votes(entry), tuple(references[image]))
     return list(rows.values())
 
 
 def _build(
-    row: BenchmarkRow,
+    benchmark: BenchmarkRow,
     folder: Path,
     options: Mapping[str, Any],
     files: Mapping[str, Path],
-    rows: Sequence[Flickr8kRow],
+    rows: Sequence[_Row],
     notes: list[str],
-    *,
-    average: bool = False,
 ) -> Benchmark:
-    builder = BenchmarkBuilder(row, folder)
-    empty = sum(math.isnan(vote) for row in rows for vote in row.votes)
-    if empty:
+    builder = BenchmarkBuilder(benchmark, folder)
+    rated = []
+    for row in rows:
+        name = f"{row.image}#{row.key}"
+        for rater, vote in enumerate(row.votes):
+            if not math.isnan(vote):
+                pair = builder.add(row.image, row.caption, row.references, name)
+                rated.append((pair, vote, rater))
+    if empty := sum(len(row.votes) for row in rows) - len(rated):
         notes.append(f"{empty} ratings left out: the file has NaN for them")
-    judgments = Ratings.of(
-        [
-            (
-                builder.add(row.image, row.caption, row.references, f"{row.image}#{row.key}"),
-                vote,
-                rater,
-            )
-            for row in rows
-            for rater, vote in enumerate(row.votes)
-            if not math.isnan(vote)
-        ]
-    )
-    judgments = judgments.averaged() if average else judgments
+    judgments = Ratings.of(rated)
+    if options.get("experts") == "average":
+        judgments = judgments.averaged()
     return builder.build(options, judgments, list(files.values()), notes)
 
 
-def read_tokens(path: Path) -> dict[str, str]:
+def _read_tokens(path: Path) -> dict[str, str]:
     """Read Flickr8k.token.txt: caption by id, "IMAGE#0" to "IMAGE#4"."""
     captions: dict[str, str] = {}
     for entry in read_tsv(path, ("caption id", "caption")):
@@ -172,7 +157,7 @@ def _crowd_vote(entry: Entry) -> tuple[float, ...]:
     return (vote,)
 
 
-def read_clipscore(path: Path, low: float, high: float) -> list[Flickr8kRow]:
+def _read_clipscore(path: Path, low: float, high: float) -> list[_Row]:
     """Read CLIPScore's JSON, which has one entry per rating of a caption."""
     rows = []
     for key, fields in read_object(path).fields.items():
@@ -186,7 +171,7 @@ def read_clipscore(path: Path, low: float, high: float) -> list[Flickr8kRow]:
             vote = rating if empty else judgement.number("rating", low, high)
             votes.setdefault(caption, []).append(vote)
         rows += [
-            Flickr8kRow(image, caption, str(i), tuple(ratings), references)
+            _Row(image, caption, str(i), tuple(ratings), references)
             for i, (caption, ratings) in enumerate(votes.items())
         ]
     return rows

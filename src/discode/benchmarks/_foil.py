@@ -6,10 +6,9 @@ and its foils) or from VALSE's ``foil-it.json``; references come from COCO's cap
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from discode.benchmarks._base import (
     Benchmark,
@@ -25,8 +24,7 @@ from discode.options import Numbers, Option
 _COCO = "captions_val2014.json"
 
 
-@dataclass(frozen=True)
-class FoilChoice:
+class _Choice(NamedTuple):
     """A caption and its foil; ``valid`` is whether most people told them apart."""
 
     key: str
@@ -47,7 +45,7 @@ def load_foil(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     """
     files = ROW.find_files(folder)
     (path,) = files.values()
-    choices = read_foil(path) if path.name.startswith("foilv1") else read_valse(path)
+    choices = [*(_read_foil if path.name.startswith("foilv1") else _read_valse)(path)]
     notes = []
     if options["pairs"] == "valid":
         agreed = [choice for choice in choices if choice.valid]
@@ -58,7 +56,7 @@ def load_foil(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     captions: dict[int, list[str]] = {}
     if wanted and (folder / _COCO).is_file():
         files[_COCO] = folder / _COCO
-        captions = read_coco(folder / _COCO)
+        captions = _read_coco(folder / _COCO)
     elif wanted:
         notes.append(f"no references: {_COCO} is not in {folder}")
     builder = BenchmarkBuilder(ROW, folder)
@@ -78,27 +76,17 @@ def load_foil(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     return builder.build(options, Preferences.of(judged), list(files.values()), notes)
 
 
-def read_valse(path: Path) -> list[FoilChoice]:
-    """Read the choices of VALSE's foil-it.json."""
-    choices = []
+def _read_valse(path: Path) -> Iterator[_Choice]:
     for key, fields in read_object(path).fields.items():
         entry = Entry(fields, f"{path.name} entry {key!r}")
         image = entry.text("image_file")
         digits = Entry({"image_file": Path(image).stem.rpartition("_")[2]}, entry.where)
-        choices.append(
-            FoilChoice(
-                key,
-                image,
-                _number(digits, "image_file"),
-                entry.text("caption"),
-                entry.text("foil"),
-                Entry(entry.get("mturk"), f"{entry.where} mturk").whole("caption", 0, 99) >= 2,
-            )
-        )
-    return choices
+        number = _number(digits, "image_file")
+        people = Entry(entry.get("mturk"), f"{entry.where} mturk").whole("caption", 0, 99)
+        yield _Choice(key, image, number, entry.text("caption"), entry.text("foil"), people >= 2)
 
 
-def read_foil(path: Path) -> list[FoilChoice]:
+def _read_foil(path: Path) -> Iterator[_Choice]:
     """Read the original file: each foil with the caption it was made from."""
     content = read_object(path)
     names = {
@@ -116,7 +104,6 @@ def read_foil(path: Path) -> list[FoilChoice]:
         else:
             entry.check_new(key, captions)
             captions[key] = caption
-    choices = []
     for foil in foils:
         key, number = str(foil.get("id")), _number(foil, "image_id")
         if key not in captions:
@@ -124,12 +111,11 @@ def read_foil(path: Path) -> list[FoilChoice]:
         if number not in names:
             raise InputError(f"{foil.where}: image_id {number!r} is not among the images")
         name = f"{key}-{foil.get('foil_id')}"
-        choices.append(FoilChoice(name, names[number], number, captions[key], foil.text("caption")))
-    return choices
+        yield _Choice(name, names[number], number, captions[key], foil.text("caption"))
 
 
-def read_coco(path: Path) -> dict[int, list[str]]:
-    """Read the captions of each image from COCO's captions_*.json, in file order."""
+def _read_coco(path: Path) -> dict[int, list[str]]:
+    """Read the captions of each image, in file order."""
     captions: dict[int, list[str]] = {}
     for entry in read_object(path).entries("annotations", "annotation"):
         caption = " ".join(entry.text("caption").split())

@@ -7,8 +7,7 @@ and five references; ``pascal50S.mat`` all fifty references.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +28,9 @@ _CATEGORIES = ("HC", "HI", "HM", "MM")
 """In the order of pair_pascal.mat's numbers 1 to 4."""
 _REFERENCES = 5
 """How many references a metric sees."""
-
-
-@dataclass(frozen=True)
-class PascalChoice:
-    """Two captions of an image, which of them people preferred, and references if given."""
-
-    image: str
-    captions: tuple[str, str]
-    chosen: int
-    category: str
-    references: tuple[str, ...] = ()
+_POOL = "pascal50S.mat"
+_Choice = tuple[str, tuple[str, str], int, str, tuple[str, ...]]
+"""An image, two captions, which of them people preferred, the category, and references if given."""
 
 
 def load_pascal50s(folder: Path, options: Mapping[str, Any]) -> Benchmark:
@@ -51,82 +42,54 @@ def load_pascal50s(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     five. ``labels=consensus`` is what people chose by the JSON; ``labels=votes`` the majority of
     the eleven votes in pair_pascal.mat, which differs in a third of HC.
     """
-    source = "pascal_50s.json" if options["labels"] == "consensus" else "pair_pascal.mat"
-    if options["references"] == "draw":
-        files = ROW.find_files(folder, [(source, "pascal50S.mat")])
-    elif source == "pascal_50s.json":
-        files = ROW.find_files(folder, [(source,)])
-    else:
+    drawn, votes = options["references"] == "draw", options["labels"] == "votes"
+    if votes and not drawn:
         raise InputError(
             "pair_pascal.mat has no references; give references=draw or labels=consensus"
         )
-    choices = read_choices(files[source]) if source.endswith("json") else read_votes(files[source])
+    source = "pair_pascal.mat" if votes else "pascal_50s.json"
+    files = ROW.find_files(folder, [(source, _POOL) if drawn else (source,)])
+    choices = [*(_read_votes if votes else _read_choices)(files[source])]
+    pool = _read_references(files[_POOL]) if drawn else {}
+    rng = np.random.default_rng(options["seed"])
     builder = BenchmarkBuilder(ROW, folder)
-    judged, used = [], dict(options)
-    if options["references"] == "draw":
-        pool = read_references(files["pascal50S.mat"])
-        rng = np.random.default_rng(options["seed"])
-        for draw in range(options["draws"]):
-            shown = {
-                image: tuple(all_[i] for i in rng.choice(len(all_), _REFERENCES, replace=False))
-                for image, all_ in pool.items()
-            }
-            judged += _add(builder, choices, shown, f"@{draw}")
-    else:
-        judged += _add(builder, choices, None, "")
-        used = {key: options[key] for key in ("references", "labels")}  # nothing is drawn
+    judged = []
+    for draw in range(options["draws"] if drawn else 1):
+        suffix = f"@{draw}" if drawn else ""
+        shown = {
+            image: tuple(texts[i] for i in rng.choice(len(texts), _REFERENCES, replace=False))
+            for image, texts in pool.items()
+        }
+        for i, (image, captions, chosen, category, given) in enumerate(choices):
+            if drawn and image not in shown:
+                raise InputError(f"choice {i}: image {image!r} has no references in {_POOL}")
+            left, right = (
+                builder.add(image, caption, shown.get(image, given), f"{image}#{i}{side}{suffix}")
+                for side, caption in zip("ab", captions, strict=True)
+            )
+            judged.append((left, right, chosen, category))
+    names = options if drawn else ("references", "labels")  # otherwise nothing is drawn
+    used = {name: options[name] for name in names}
     return builder.build(used, Preferences.of(judged), list(files.values()))
 
 
-def _add(
-    builder: BenchmarkBuilder,
-    choices: list[PascalChoice],
-    shown: Mapping[str, tuple[str, ...]] | None,
-    suffix: str,
-) -> list[tuple[int, int, int, str]]:
-    rows = []
-    for i, choice in enumerate(choices):
-        if shown is not None and choice.image not in shown:
-            raise InputError(
-                f"choice {i}: image {choice.image!r} has no references in pascal50S.mat"
-            )
-        references = choice.references if shown is None else shown[choice.image]
-        left, right = (
-            builder.add(choice.image, caption, references, f"{choice.image}#{i}{side}{suffix}")
-            for side, caption in zip("ab", choice.captions, strict=True)
-        )
-        rows.append((left, right, choice.chosen, choice.category))
-    return rows
-
-
-def read_choices(path: Path) -> list[PascalChoice]:
-    """Read the choices of FLEUR's pascal_50s.json."""
+def _read_choices(path: Path) -> Iterator[_Choice]:
     content = read_object(path)
-    choices = []
     for category in content.fields:
         if category not in _CATEGORIES:
             raise InputError(f"{path.name}: {category!r} is none of {', '.join(_CATEGORIES)}")
         for entry in content.entries(category, f"{category} entry"):
             image = Path(entry.text("image")).name
             entry.fields.setdefault("references", [])
-            choices.append(
-                PascalChoice(
-                    image,
-                    entry.two_texts("captions"),
-                    entry.whole("label", 0, 1),
-                    category,
-                    entry.texts("references"),
-                )
-            )
-    return choices
+            captions, label = entry.two_texts("captions"), entry.whole("label", 0, 1)
+            yield image, captions, label, category, entry.texts("references")
 
 
-def read_votes(path: Path) -> list[PascalChoice]:
-    """Read pair_pascal.mat: the majority of about eleven votes of 1 and -1 per choice."""
+def _read_votes(path: Path) -> Iterator[_Choice]:
+    """Read the majority of about eleven votes of 1 and -1 per choice."""
     content = _matlab(path, ("new_input", "category", "result"))
     if len({len(column) for column in content.values()}) > 1:
         raise InputError(f"{path.name}: {', '.join(content)} differ in length")
-    choices = []
     for i, (fields, kind, result) in enumerate(zip(*content.values(), strict=True)):
         where = f"{path.name} choice {i}"
         entry = Entry(fields, where)
@@ -135,14 +98,10 @@ def read_votes(path: Path) -> list[PascalChoice]:
             raise InputError(f"{where}: result has no majority")
         left, right = (" ".join(entry.text(side).split()) for side in ("sent1", "sent2"))
         number = Entry({"category": kind}, where).whole("category", 1, 4)
-        choices.append(
-            PascalChoice(entry.text("name"), (left, right), int(votes < 0), _CATEGORIES[number - 1])
-        )
-    return choices
+        yield entry.text("name"), (left, right), int(votes < 0), _CATEGORIES[number - 1], ()
 
 
-def read_references(path: Path) -> dict[str, tuple[str, ...]]:
-    """Read the fifty references of each image from pascal50S.mat."""
+def _read_references(path: Path) -> dict[str, tuple[str, ...]]:
     pool: dict[str, tuple[str, ...]] = {}
     for i, fields in enumerate(_matlab(path, ("refs",))["refs"]):
         entry = Entry(fields, f"{path.name} image {i}")
