@@ -179,8 +179,30 @@ def run(
     if out is not None and is_folder:
         output.make_folder(out)
     factory = replace(factory, store=store, default_store=out and store_beside(out))
-    planned = list(zip(loaded, paths, logs, strict=True))
-    _run_all(planned, labels, factory, protocol, measures or (), full=signature)
+    done: dict[str, RunLog] = {}
+    problems: dict[tuple[str, str], list[str]] = {}
+    stopped = ""
+    for each, path, earlier in zip(loaded, paths, logs, strict=True):
+
+        def save(log: RunLog, path: Path | None = path) -> None:
+            done[log.benchmark] = log
+            if path is not None and log.results:
+                log.save(path)
+
+        try:
+            with output.progress() as bar:
+                log, errors = run_metrics(
+                    each, labels, factory, protocol, earlier=earlier, save=save,
+                    progress=output.labelled_progress(bar),
+                )  # fmt: skip
+        except StoppedError as error:
+            where = output.where_kept(factory.judge.store)
+            stopped = f"stopped at {each.name}: {error.reason}; {where}"
+            break
+        save(log)
+        for label, problem in errors.items():
+            problems.setdefault((label, str(problem)), []).append(each.name)
+    _report(done, problems, stopped, labels, measures or (), full=signature)
 
 
 def limited(specs: Sequence[str], limit: int | None) -> list[str]:
@@ -192,31 +214,6 @@ def limited(specs: Sequence[str], limit: int | None) -> list[str]:
     if limit is None:
         return list(specs)
     return [f"{spec}{',' if ':' in spec else ':'}{LIMIT.name}={limit}" for spec in specs]
-
-
-def _run_all(
-    planned: Sequence[tuple[Benchmark, Path | None, RunLog | None]],
-    labels: Mapping[str, str],
-    factory: MetricFactory,
-    protocol: AgreementProtocol,
-    measures: Sequence[str],
-    *,
-    full: bool,
-) -> None:
-    """Run and report benchmarks, given with the path of the log and any earlier log."""
-    logs: dict[str, RunLog] = {}
-    problems: dict[tuple[str, str], list[str]] = {}
-    stopped = ""
-    for each, path, log in planned:
-        try:
-            reasons = _run(each, labels, factory, protocol, log, path, logs)
-        except StoppedError as error:
-            where = output.where_kept(factory.judge.store)
-            stopped = f"stopped at {each.name}: {error.reason}; {where}"
-            break
-        for problem in reasons.items():
-            problems.setdefault(problem, []).append(each.name)
-    _report(logs, problems, stopped, labels, measures, full=full)
 
 
 def _check_metrics(specs: Collection[str], judge: JudgeSpec) -> None:
@@ -269,31 +266,6 @@ def _read_log(benchmark: Benchmark, path: Path, protocol: AgreementProtocol) -> 
             f"{path} is a run of {log.benchmark} with other data or options; give another file"
         )
     return log
-
-
-def _run(
-    benchmark: Benchmark,
-    labels: Mapping[str, str],
-    factory: MetricFactory,
-    protocol: AgreementProtocol,
-    earlier: RunLog | None,
-    path: Path | None,
-    logs: dict[str, RunLog],
-) -> dict[str, str]:
-    """Run a benchmark, save its log after each metric, and return the problems by metric."""
-
-    def save(log: RunLog) -> None:
-        logs[log.benchmark] = log
-        if path is not None and log.results:
-            log.save(path)
-
-    with output.progress() as bar:
-        log, problems = run_metrics(
-            benchmark, labels, factory, protocol, earlier=earlier, save=save,
-            progress=output.labelled_progress(bar),
-        )  # fmt: skip
-    save(log)
-    return {label: str(error) for label, error in problems.items()}
 
 
 def _report(

@@ -96,7 +96,29 @@ def paper(
         (study, values, (named or limited(study.benchmarks, limit)) if study.benchmarks else [])
         for study, values in planned
     ]
-    made, errors = _make(work, setup, out)
+    made: dict[str, tuple[str, StudyResult]] = {}
+    errors: dict[str, DiscodeError] = {}
+    with output.progress() as bar:
+        setup = replace(setup, progress=output.labelled_progress(bar))
+        for study, values, names in work:
+            chosen = {name: benchmarks[name] for name in names if name in benchmarks}
+            try:
+                if study.benchmarks and not chosen and not logs:
+                    raise InputError(
+                        f"{study.name} requires {' or '.join(study.benchmarks)} in --data, "
+                        "--ratings FILE, or --log RUN"
+                    )
+                result = study.run(replace(setup, benchmarks=chosen, options=values))
+            except StoppedError:
+                raise
+            except DiscodeError as error:
+                errors[study.name] = error
+                continue
+            setup = replace(setup, kept={**setup.kept, **result.logs})
+            written = result if out is None else write_result(study.name, result, out)
+            made[study.name] = (study.about, written)
+    if not made:
+        raise next(iter(errors.values()))
     notes = [f"{name}: {line}" for name, each in benchmarks.items() for line in each.notes]
     lacking = [name for name in limited(usual, limit) if name not in benchmarks]
     if lacking and data is not None and named is None:
@@ -180,44 +202,6 @@ def open_judges(
                 spec = f"recorded:{found}#{'@'.join(filter(None, who))}"
                 judges.setdefault(spec, MetricFactory(model=spec))
     return judges
-
-
-def _make(
-    work: Sequence[tuple[Study, Mapping[str, Any], Sequence[str]]],
-    setup: StudySetup,
-    out: Path | None,
-) -> tuple[dict[str, tuple[str, StudyResult]], dict[str, DiscodeError]]:
-    """Make and write studies, given with options and benchmark names; return failures by name.
-
-    The failure of a single study is raised.
-    """
-    made: dict[str, tuple[str, StudyResult]] = {}
-    errors: dict[str, DiscodeError] = {}
-    every = setup.benchmarks
-    with output.progress() as bar:
-        setup = replace(setup, progress=output.labelled_progress(bar))
-        for study, values, names in work:
-            benchmarks = {name: every[name] for name in names if name in every}
-            try:
-                if study.benchmarks and not benchmarks and not setup.logs:
-                    raise InputError(
-                        f"{study.name} requires {' or '.join(study.benchmarks)} in --data, "
-                        "--ratings FILE, or --log RUN"
-                    )
-                result = study.run(replace(setup, benchmarks=benchmarks, options=values))
-            except StoppedError:
-                raise
-            except DiscodeError as error:
-                if len(work) == 1:
-                    raise
-                errors[study.name] = error
-                continue
-            setup = replace(setup, kept={**setup.kept, **result.logs})
-            written = result if out is None else write_result(study.name, result, out)
-            made[study.name] = (study.about, written)
-    if not made:
-        raise next(iter(errors.values()))
-    return made, errors
 
 
 def show_results(

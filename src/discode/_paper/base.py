@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from discode._judge import Judge
 from discode.bench._agreement import AgreementProtocol
-from discode.bench._layout import CellTable
 from discode.bench._results import StudyResult, file_stem
 from discode.bench._run import RunProgress, measure_by, run_metrics
 from discode.bench._runlog import MetricResult, RunLog
@@ -69,26 +67,22 @@ def run_each(
     """
     if not setup.benchmarks:
         raise InputError("this study requires --data: runs have no captions, images or readings")
-    tables: dict[str, CellTable] = {}
-    figures: dict[str, Callable[[Path], None]] = {}
-    logs: dict[str, RunLog] = {}
-    findings: list[str] = []
-    problems: list[str] = []
-    number = 1
-    for (model, judge), (place, each) in product(setup.judges.items(), setup.benchmarks.items()):
-        alone = replace(setup, judges={model: judge}, benchmarks={place: each})
-        part = make(alone, place, each)
-        end = "" if number == 1 else f"-{number}"
-        tables |= {f"{name}{end}": table for name, table in part.tables.items()}
-        figures |= {f"{name}{end}": draw for name, draw in part.figures.items()}
-        logs |= part.logs
-        findings += part.findings
-        problems += part.problems
-        number += bool(part.tables)
-    problems = list(dict.fromkeys(problems))
-    if not tables:
+    parts = [
+        make(replace(setup, judges={model: judge}, benchmarks={place: each}), place, each)
+        for (model, judge), (place, each) in product(setup.judges.items(), setup.benchmarks.items())
+    ]
+    made = [part for part in parts if part.tables]
+    problems = list(dict.fromkeys(line for part in parts for line in part.problems))
+    if not made:
         raise InputError(next(iter(problems), "nothing to compare"))
-    return StudyResult(tables, figures, logs, findings, problems)
+    numbered = [("" if n == 1 else f"-{n}", part) for n, part in enumerate(made, 1)]
+    return StudyResult(
+        {f"{name}{end}": each for end, part in numbered for name, each in part.tables.items()},
+        {f"{name}{end}": draw for end, part in numbered for name, draw in part.figures.items()},
+        {name: log for part in made for name, log in part.logs.items()},
+        [line for part in made for line in part.findings],
+        problems,
+    )
 
 
 def run_methods(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from discode._paper.base import Study, StudySetup, run_methods
 from discode._signature import Signature, SignedDecoder
@@ -40,9 +40,6 @@ from discode.errors import InputError
 from discode.metrics import METRICS
 from discode.metrics._registry import asks_judge
 from discode.stats import Interval
-
-T = TypeVar("T")
-K = TypeVar("K", bound=Hashable)
 
 MOST_FAILED = 0.5
 """A number is left out if more than this share of the judgments, missing images aside, has no
@@ -130,11 +127,10 @@ class PaperTable:
         runs = run_methods(setup, methods, list(dict.fromkeys(row.scale for row in table.rows)))
         table = table if judges else table._with_metrics_of(setup.logs)
         named, headings = table.named(runs.logs)
-        cells = [
-            cell
-            for logs in _grouped(named, lambda name: published_column(named[name], "")).values()
-            for cell in table_cells({name: named[name] for name in logs})
-        ]
+        places: dict[str, dict[str, RunLog]] = {}
+        for name, log in named.items():
+            places.setdefault(published_column(log, ""), {})[name] = log
+        cells = [cell for several in places.values() for cell in table_cells(several)]
         drawn = {name: table.lay_out(name, cells, headings, runs) for name in table.joins}
         return replace(
             runs,
@@ -248,29 +244,32 @@ class PaperTable:
         table = {(cell.metric, cell.benchmark, cell.column): cell for cell in (*here, *ties)}
         columns = list(dict.fromkeys((cell.benchmark, cell.column) for cell in table.values()))
         columns.sort(key=lambda column: benchmark_place(column[0]))
-        rows: list[tuple[str, list[TableValue]]] = []
+        blocks: dict[str, list[list[TableValue]]] = {}
         for label, (heading, title) in headings.items():
             own = [table.get((label, *column)) for column in columns]
             values: list[TableValue] = [None if cell is None else cell.interval for cell in own]
             printed = [f"{c.paper:.1f}" if c and c.published else "" for c in own]
             mark = " *" if any(cell and cell.failed > 0 for cell in own) else ""
             if any(own):
-                rows.append((heading, [f"  {title}{mark}", *values]))
+                blocks.setdefault(heading, []).append([f"  {title}{mark}", *values])
             if any(printed):
-                rows.append((heading, ["    paper", *printed]))
+                blocks[heading].append(["    paper", *printed])
         shown = {_source(cell.published) for cell in here if cell.published}
-        others = [cell for cell in paper if _source(cell) not in shown]
-        for of in _grouped(others, _source).values():
+        others: dict[tuple[str, ...], list[PublishedCell]] = {}
+        for cell in paper:
+            if (source := _source(cell)) not in shown:
+                others.setdefault(source, []).append(cell)
+        for of in others.values():
             one, texts = of[0], {cell.column: f"{cell.value:.1f}" for cell in of}
             heading = self.heading.format(group=one.group, model=one.model, block="the paper")
             known = one.model in heading or one.model in one.title
             title = one.title if known else f"{one.title}, {one.model}"
             numbers = [texts.get(column) for _, column in columns]
             if any(numbers):
-                rows.append((heading, [f"  {title} (published)", *numbers]))
+                blocks.setdefault(heading, []).append([f"  {title} (published)", *numbers])
         body: list[list[TableValue]] = []
-        for heading, block in _grouped(rows, lambda row: row[0]).items():
-            body += [[heading], *(cells for _, cells in block)]
+        for heading, block in blocks.items():
+            body += [[heading], *block]
         rated = any(cell.measure == "tau_c" for cell in here)
         notes = [*runs.left_out, *(note_tau_c(runs.logs.values()) if rated else ()), *tied]
         titles = [
@@ -298,13 +297,6 @@ def _source(cell: PublishedCell) -> tuple[str, ...]:
     if cell.metric:
         return cell.metric, cell.scale, cell.model
     return cell.system, cell.setting, cell.model
-
-
-def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    groups: dict[Any, list[T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
 
 
 def _in_columns(

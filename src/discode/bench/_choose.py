@@ -207,8 +207,14 @@ def choose_decoder(
         for k, number in enumerate(by_fold):
             if specs[number] == Linear.name:
                 held_out[k] = learned.by_fold[k].decode(readings).score
-    return _calibrate(
-        choice, values[choice.recommended], held_out, pairs, judgments.value[keep], fold[clusters]
+    rating, score = judgments.value[keep], values[choice.recommended]
+    curve = fit_calibration(score[pairs], rating)
+    judged = score[np.unique(pairs)]
+    return replace(
+        choice,
+        calibration=curve,
+        error=calibration_error([value[pairs] for value in held_out], rating, fold[clusters]),
+        ties=(tie_rate(judged), tie_rate(curve.apply(judged))),
     )
 
 
@@ -244,31 +250,9 @@ def _with_scores(judgments: Ratings | Preferences, base: Floats) -> tuple[NDArra
     return keep, int((~scored).sum())
 
 
-def _calibrate(
-    choice: DecoderChoice,
-    score: Floats,
-    held_out: Sequence[Floats],
-    pairs: NDArray[np.int64],
-    rating: Floats,
-    fold: NDArray[np.int64],
-) -> DecoderChoice:
-    """Add the recommended method's map from its ``score`` to the ratings (n,) of pairs (n,).
-
-    ``held_out`` has the scores by the decoder chosen without each fold.
-    """
-    curve = fit_calibration(score[pairs], rating)
-    judged = score[np.unique(pairs)]
-    return replace(
-        choice,
-        calibration=curve,
-        error=calibration_error([value[pairs] for value in held_out], rating, fold),
-        ties=(tie_rate(judged), tie_rate(curve.apply(judged))),
-    )
-
-
-def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
-    """Describe the result in sentences; ``measure`` is the name of the agreement measure."""
-    nested, gain = choice.nested, choice.nested.difference
+def describe_choice(choice: DecoderChoice) -> list[str]:
+    """Describe the result in sentences."""
+    measure, nested, gain = MEASURES[choice.measure], choice.nested, choice.nested.difference
     value, low, high = (
         round(100 * number, 2) + 0.0 for number in (gain.value, gain.low, gain.high)
     )
@@ -311,7 +295,7 @@ def make_preset(
     """
     nested, gain = choice.nested, choice.nested.difference
     chosen = {
-        "verdict": describe_choice(choice, MEASURES[choice.measure])[0],
+        "verdict": describe_choice(choice)[0],
         "by": f"discode choose, version {__version__}",
         **source,
         choice.unit: choice.images,
@@ -399,7 +383,7 @@ def choose_and_show(
         files[f"{name}.json"] = preset.text()
         choices.append(choice)
         tables[name] = _table(choice, judged.title, folds)
-        sentences = describe_choice(choice, MEASURES[choice.measure])
+        sentences = describe_choice(choice)
         where = f"{judged.title}: " if len(sets) > 1 else ""
         findings += [f"{where}{line}" for line in sentences]
     presets = list(files)
