@@ -58,7 +58,7 @@ def count_dataset(benchmark: Benchmark) -> DatasetCounts:
         people = len(np.unique(judged.rater))
         raters = people if people > 1 else None  # one number may be the mean of many
     else:
-        shown = np.concatenate([judged.left, judged.right])
+        shown = np.concatenate([*judged.sides.values()])
         categories = tuple(dict.fromkeys(judged.category))
     by_image: dict[int, dict[str, None]] = {}
     for image, pair in zip(benchmark.image.tolist(), pairs, strict=True):

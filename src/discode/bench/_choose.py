@@ -153,16 +153,16 @@ def choose_decoder(
         raise InputError("--calibrate needs ratings that differ; choices have no scale")
     values = {spec: decoder.decode(readings).score for spec, decoder in candidates.items()}
     keep, failed = _with_scores(judgments, next(iter(values.values())))
-    pairs = (judgments.pair if isinstance(judgments, Ratings) else judgments.left)[keep]
+    sides = [side[keep] for side in judgments.sides.values()]
+    pairs = sides[0]
     clusters = np.unique(image[pairs], return_inverse=True)[1]
     images = int(clusters.max()) + 1
     fold = deal_folds(images, folds, protocol.seed, unit)
     learned = None
     if learn:
         by_pair = np.full(len(readings), -1)
-        by_pair[pairs] = fold[clusters]
-        if isinstance(judgments, Preferences):
-            by_pair[judgments.right] = fold[clusters]
+        for side in sides:
+            by_pair[side] = fold[clusters]
         learned = learn_linear(judgments, readings, by_pair, folds)
         values[Linear.name] = learned.score
     specs, unusable, same = _comparable(values)
@@ -240,13 +240,10 @@ def _comparable(
 
 def _with_scores(judgments: Ratings | Preferences, base: Floats) -> tuple[NDArray[np.bool_], int]:
     """Determine which judgments (M,) count, and how many have no score."""
-    if isinstance(judgments, Ratings):
-        keep = scored = np.isfinite(base[judgments.pair])
-    else:
-        keep = np.ones(len(judgments), bool)
-        scored = np.isfinite(base[judgments.left] + base[judgments.right])
+    scored = np.all([np.isfinite(base[side]) for side in judgments.sides.values()], axis=0)
     if not scored.any():
         raise InputError("no judgment has a score: every reading failed")
+    keep = scored if isinstance(judgments, Ratings) else np.ones(len(judgments), bool)
     return keep, int((~scored).sum())
 
 

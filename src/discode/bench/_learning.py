@@ -59,7 +59,7 @@ def learn_linear(
     scale = readings.scale.unique_name
     terms = linear_terms(readings)[1]
     table = np.array([*terms.values()]).T  # (P, F)
-    first = judgments.pair if isinstance(judgments, Ratings) else judgments.left
+    first = next(iter(judgments.sides.values()))
 
     @cache
     def fitted(on: Set[int]) -> tuple[Linear, Floats]:

@@ -104,16 +104,12 @@ class RunLog:
         """
         pairs = np.ones(len(self.ids), bool)
         pairs[[row for row, why in errors.items() if why == NO_IMAGE]] = False
-        judged = self.judgments
-        if isinstance(judged, Ratings):
-            return pairs[judged.pair]
-        return pairs[judged.left] & pairs[judged.right]
+        return np.asarray(np.all([pairs[side] for side in self.judgments.sides.values()], axis=0))
 
     @property
     def judged_image(self) -> NDArray[np.int64]:
         """The image of each judgment, (M,)."""
-        judged = self.judgments
-        return self.image[judged.pair if isinstance(judged, Ratings) else judged.left]
+        return self.image[next(iter(self.judgments.sides.values()))]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log, completely or not at all."""
@@ -173,8 +169,8 @@ class RunLog:
         pairs, judged = len(self.ids), self.judgments
         if len(self.image) != pairs:
             raise ValueError(f"{len(self.image)} images for {pairs} pairs")
-        pointers = [judged.pair] if isinstance(judged, Ratings) else [judged.left, judged.right]
-        if any(len(p) and not 0 <= p.min() <= p.max() < pairs for p in pointers):
+        sides = judged.sides.values()
+        if any(len(side) and not 0 <= side.min() <= side.max() < pairs for side in sides):
             raise ValueError("judgments of pairs that are not there")
         names = (
             {"tau_b", "tau_c"} if isinstance(judged, Ratings) else {*judged.category, "mean"}

@@ -87,12 +87,9 @@ def _agreement(judged: JudgedReadings, measure: str, decoder: Decoder, readings:
     score = np.array(decoder.decode(readings).score)
     usable = np.isfinite(judged.readings.answer_logp[:, 0]).any(axis=1)
     score[np.isnan(score) & usable] = np.nanmean(score)
-    judgments = judged.judgments
-    pairs = (
-        (judgments.pair,) if isinstance(judgments, Ratings) else (judgments.left, judgments.right)
-    )
-    keep = np.all([np.isfinite(score[pair]) for pair in pairs], axis=0)
-    statistic = agreement_statistic(judgments, score, measure, "wrong", keep)
+    sides = judged.judgments.sides.values()
+    keep = np.all([np.isfinite(score[side]) for side in sides], axis=0)
+    statistic = agreement_statistic(judged.judgments, score, measure, "wrong", keep)
     return 100 * statistic(np.ones(int(keep.sum()), np.int64))
 
 

@@ -39,6 +39,11 @@ class Ratings:
     def __len__(self) -> int:
         return len(self.pair)
 
+    @property
+    def sides(self) -> dict[str, NDArray[np.int64]]:
+        """The columns that point at pairs, by name."""
+        return {"pair": self.pair}
+
     def take(self, rows: NDArray[np.bool_]) -> Ratings:
         """Select ratings by a mask ``rows`` (M,)."""
         return Ratings(self.pair[rows], self.value[rows], self.rater[rows])
@@ -79,6 +84,11 @@ class Preferences:
     def __len__(self) -> int:
         return len(self.left)
 
+    @property
+    def sides(self) -> dict[str, NDArray[np.int64]]:
+        """The columns that point at pairs, by name."""
+        return {"left": self.left, "right": self.right}
+
     def take(self, rows: NDArray[np.bool_]) -> Preferences:
         """Select choices by a mask ``rows`` (M,)."""
         category = tuple(np.array(self.category)[rows].tolist())
@@ -109,11 +119,8 @@ class Benchmark:
 
         CIDEr's document frequencies count a caption as often as it was judged.
         """
-        judged = self.judgments
-        if isinstance(judged, Ratings):
-            return np.bincount(judged.pair, minlength=len(self.pairs))
-        both = np.concatenate([judged.left, judged.right])
-        return np.bincount(both, minlength=len(self.pairs))
+        judged = np.concatenate([*self.judgments.sides.values()])
+        return np.bincount(judged, minlength=len(self.pairs))
 
     def bare_pairs(self) -> tuple[list[Pair], NDArray[np.int64]]:
         """Strip references: the distinct pairs, and (P,) the number of each pair among them."""
@@ -145,18 +152,13 @@ def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
     kept = np.isin(benchmark.image, chosen)
     place = np.cumsum(kept) - 1
     judged = benchmark.judgments
-    judgments: Ratings | Preferences
-    if isinstance(judged, Ratings):
-        rated = judged.take(kept[judged.pair])
-        judgments = replace(rated, pair=place[rated.pair])
-    else:
-        pairs = judged.take(kept[judged.left] & kept[judged.right])
-        judgments = replace(pairs, left=place[pairs.left], right=place[pairs.right])
+    some = judged.take(np.all([kept[side] for side in judged.sides.values()], axis=0))
+    moved: Any = {name: place[side] for name, side in some.sides.items()}
     return replace(
         benchmark,
         pairs=tuple(pair for pair, keep in zip(benchmark.pairs, kept, strict=True) if keep),
         image=benchmark.image[kept],
-        judgments=judgments,
+        judgments=replace(some, **moved),
         options={**benchmark.options, LIMIT.name: count},
         notes=(
             *benchmark.notes,
