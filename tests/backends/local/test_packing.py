@@ -21,7 +21,6 @@ from discode.backends._local.gpu.fused import (
     find_rotary_modules,
     fuse_norms,
     fuse_residuals,
-    grouped_attention,
     rotate,
     split_attention,
     use_fused_rotation,
@@ -90,7 +89,9 @@ def test_attention_in_two_parts_against_one_mask(continued: bool) -> None:
     query = torch.randn(2, 6, last, 8)
     own, on, at = (torch.from_numpy(x) for x in (owner, branch, steps))
     mask = packed_attention_mask(own, on, at, prefix, torch.float32, last=last)
-    whole, _ = grouped_attention(None, query, keys, values, mask, scaling=0.3)
+    whole = torch.nn.functional.scaled_dot_product_attention(
+        query, keys, values, mask, scale=0.3, enable_gqa=True
+    ).transpose(1, 2)
     queries, among, back = (torch.from_numpy(x) for x in find_places(owner, last))
     grid = CaptionGrid.of(queries, among, back, on, torch.float32)
     layer = SimpleNamespace(keys=keys[:, :, :prefix], values=values[:, :, :prefix])
@@ -232,13 +233,3 @@ def test_residuals_that_are_scaled_are_left_alone() -> None:
     before = model(ids).last_hidden_state
     assert fuse_residuals(model) == 0
     torch.testing.assert_close(model(ids).last_hidden_state, before)
-
-
-def test_grouped_heads_are_not_copied() -> None:
-    q, k = torch.randn(2, 6, 5, 8), torch.randn(2, 3, 9, 8)
-    v, mask = torch.randn(2, 3, 9, 8), torch.randn(2, 1, 5, 9)
-    whole = torch.nn.functional.scaled_dot_product_attention(
-        q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), mask, scale=0.3
-    )
-    ours, _ = grouped_attention(None, q, k, v, mask, scaling=0.3)
-    torch.testing.assert_close(ours, whole.transpose(1, 2))

@@ -64,7 +64,7 @@ def test_counts_are_draws_from_the_exact_distribution(
     counts = counts_of(read_all(sampled, PAIRS, FLEUR, get_scale("0-1")))
     group, tokenizer = prepared(sampled), sampled.runner.vocabulary.tokenizer
     for row in range(2):
-        ids, inputs = sampled.runner._whole_prompt(group, row)
+        ids, inputs = sampled.runner.whole_prompt(group, row)
         with torch.inference_mode():
             p = sampled.runner.run(ids, inputs, None, keep=1)[1][0, -1].double().softmax(-1)
         rated = [find_rating(tokenizer.decode([i]), get_scale("0-1")) for i in range(len(p))]
@@ -115,7 +115,7 @@ def test_more_draws_than_fit_run_one_after_the_other(
 ) -> None:
     backend = Local(make("qwen2_vl", tmp_path / "qwen"), device="cpu")
     group = prepared(backend)
-    length = backend.runner._whole_prompt(group, 0)[0].shape[1]
+    length = backend.runner.whole_prompt(group, 0)[0].shape[1]
     monkeypatch.setattr(backend.runner, "tokens_that_fit", lambda: 3 * (length + 2))
     assert len(backend.runner.sample(group, 0, 7, 2)) == 7
 

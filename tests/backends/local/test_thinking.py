@@ -61,7 +61,7 @@ def test_the_rating_after_the_thoughts_is_read(name: str, tmp_path: Path) -> Non
     tokenized = vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
     group, _ = backend._prepare(PAIRS, [0, 1], tokenized)
     for row in range(2):
-        ids, inputs = backend.runner._whole_prompt(group, row)
+        ids, inputs = backend.runner.whole_prompt(group, row)
         made = backend.runner.model.generate(
             input_ids=ids, **inputs, max_new_tokens=12, do_sample=False, output_logits=True,
             return_dict_in_generate=True,

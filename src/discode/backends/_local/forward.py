@@ -148,15 +148,20 @@ class Runner:
         ids = inputs.pop("input_ids")
         return ids, {k: v for k, v in inputs.items() if k not in ("attention_mask", "labels")}
 
-    def _whole_prompt(self, group: CaptionGroup, index: int) -> tuple[Any, dict[str, Any]]:
-        """The ids (1, L) of one caption's prompt, and the model's other inputs."""
+    def whole_prompt(
+        self, group: CaptionGroup, index: int, more: Sequence[int] = ()
+    ) -> tuple[Any, dict[str, Any]]:
+        """The ids (1, L) of one caption's prompt, and the model's other inputs.
+
+        Unless the processor builds the prompt, ``more`` ids follow it.
+        """
         torch = require("torch", "hf")
         image, pair = group.image, group.pairs[index]
         if image.opened is not None:
             text = group.tokenized.render(pair.caption, pair.references)
             image = ProcessedImage(*self.process(text, image.opened))
             return image.ids.to(self._device), self.model_inputs([image])
-        suffix = torch.tensor([group.suffixes[index]])
+        suffix = torch.tensor([[*group.suffixes[index], *more]])
         ids = torch.cat([image.ids, suffix], dim=1)
         return ids.to(self._device), self.model_inputs([image], longer=suffix.shape[1])
 
@@ -167,7 +172,7 @@ class Runner:
 
         The prompt runs once; the draws share its keys and values, and continue as one batch.
         """
-        ids, inputs = self._whole_prompt(group, index)
+        ids, inputs = self.whole_prompt(group, index)
         at_once = max(1, self.tokens_that_fit() // (ids.shape[1] + most))
         answers: list[list[int]] = []
         while draws > len(answers):
@@ -206,7 +211,7 @@ class Runner:
     def generate(self, group: CaptionGroup, index: int, most: int = MAX_NEW_TOKENS) -> list[int]:
         """Generate the answer to one caption of a group greedily."""
         torch = require("torch", "hf")
-        ids, inputs = self._whole_prompt(group, index)
+        ids, inputs = self.whole_prompt(group, index)
         with self.lock, torch.inference_mode():
             out = self.model.generate(
                 input_ids=ids,

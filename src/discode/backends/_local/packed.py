@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from discode.backends._local.gpu.fused import (
     TreeAttention,
-    grouped_attention,
     split_attention,
     use_attention,
 )
@@ -178,15 +177,15 @@ class PackedBatch:
         position_ids = prefix.length + steps[:, -last:]
         if prefix.delta is not None:
             position_ids = (position_ids + prefix.delta).expand(3, *position_ids.shape)
+        inputs = {"position_ids": position_ids}
         if cache is prefix.cache:
-            attention: Any = grouped_attention
             mask = self._mask(owners, branch, steps, prefix.length, last)
-        else:
-            grid = self._grid(owner, branch, last)
-            attention = functools.partial(split_attention, prefixes=prefix.cache, grid=grid)
-            mask = grid.mask  # some models require one, which they only pass on
+            return self.runner.run_rows(tokens, inputs, cache, keep, mask)
+        grid = self._grid(owner, branch, last)
+        attention = functools.partial(split_attention, prefixes=prefix.cache, grid=grid)
         with use_attention(self.runner.text_config, attention):
-            return self.runner.run_rows(tokens, {"position_ids": position_ids}, cache, keep, mask)
+            # Some models require a mask, which they only pass on.
+            return self.runner.run_rows(tokens, inputs, cache, keep, grid.mask)
 
     def _grid(self, owner: NDArray[np.int64], branch: Any, last: int) -> CaptionGrid:
         """Locate the tokens of captions by the owner and the branch of each (B, K)."""

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discode._extras import require_transformers
-from discode._pairs import Pair
-from discode.backends._local.prefix import CaptionGroup, LogpAndStates, ProcessedImage
-from discode.backends._local.vocabulary import TokenizedPrompt, first_decimal
+from discode.backends._local.prefix import CaptionGroup, LogpAndStates
+from discode.backends._local.vocabulary import first_decimal
 from discode.errors import require
 
 if TYPE_CHECKING:
@@ -20,84 +18,58 @@ if TYPE_CHECKING:
 
 def read_separately(runner: Runner, group: CaptionGroup) -> LogpAndStates:
     """Read each caption by separate forward passes: logp (N, R, I), states (N, R, D)."""
-    if group.image.opened is not None:
-        written = group.written or [[] for _ in group.pairs]
-        answers = [
-            _run_whole_prompt(runner, group.image, pair, group.tokenized, ids)
-            for pair, ids in zip(group.pairs, written, strict=True)
-        ]
-    else:
-        answers = [
-            _run_caption(runner, group.image, suffix, group.tokenized) for suffix in group.suffixes
-        ]
+    answers = [_read_one(runner, group, index) for index in range(len(group.pairs))]
     return np.stack([logp for logp, _ in answers]), np.stack([states for _, states in answers])
 
 
-def _run_caption(
-    runner: Runner, image: ProcessedImage, suffix: list[int], tokenized: TokenizedPrompt
-) -> LogpAndStates:
-    """Read one caption with one forward pass per stem: logp (R, I), states (R, D)."""
-    torch = require("torch", "hf")
-
-    def run(*stem: int) -> tuple[Any, Any]:
-        rest = torch.tensor([[*suffix, *stem]])
-        inputs = runner.model_inputs([image], longer=rest.shape[1])
-        return runner.run(torch.cat([image.ids, rest], dim=1), inputs, None, keep=len(stem) + 1)
-
+def _read_one(runner: Runner, group: CaptionGroup, index: int) -> LogpAndStates:
+    """Read one caption with a pass per stem: logp (R, I), states (R, D)."""
+    tokenized = group.tokenized
+    over_cache = group.image.opened is not None
+    run = _over_cache(runner, group, index) if over_cache else _whole(runner, group, index)
     logp, states = [], []
     for number, stem in enumerate(tokenized.stems):
         state, logits = run(*stem)
         first = 1 if number else 0  # the position before the stems is read once
         logp.append(runner.logp(logits, tokenized)[0, first:].cpu().numpy())
         states.append(state[0, first:].float().cpu().numpy())
-    logp.append(_after_decimal(runner, np.concatenate(logp), tokenized, run))
+    before = np.concatenate(logp)
+    for number, place in runner.decimal_stems(tokenized).items():
+        answer, token = first_decimal(tokenized, before[place])
+        after = np.full_like(before[:1], np.nan)
+        if token not in tokenized.second_digit:  # otherwise it contains the second decimal
+            _, logits = run(*tokenized.stems[number], tokenized.answers[number][answer][0])
+            after = runner.unless_ended(logits, tokenized)[0, -1:].cpu().numpy()
+        logp.append(after)
     return np.concatenate(logp), np.concatenate(states)
 
 
-def _after_decimal(
-    runner: Runner,
-    logp: NDArray[np.float64],
-    tokenized: TokenizedPrompt,
-    run: Callable[..., tuple[Any, Any]],
-) -> NDArray[np.float64]:
-    """Compute log-probabilities (S, I) after the likeliest first decimals in ``logp`` (R, I).
-
-    ``run`` runs the model on the prompt followed by the given ids.
-    """
-    after = [logp[:0]]
-    for number, place in runner.decimal_stems(tokenized).items():
-        answer, token = first_decimal(tokenized, logp[place])
-        if token in tokenized.second_digit:  # it contains the second decimal
-            after.append(np.full_like(logp[:1], np.nan))
-            continue
-        _, logits = run(*tokenized.stems[number], tokenized.answers[number][answer][0])
-        after.append(runner.unless_ended(logits, tokenized)[0, -1:].cpu().numpy())
-    return np.concatenate(after)
+Run = Callable[..., tuple[Any, Any]]
+"""Runs a prompt followed by given ids; returns states and logits at its end and at each id."""
 
 
-def _run_whole_prompt(
-    runner: Runner,
-    image: ProcessedImage,
-    pair: Pair,
-    tokenized: TokenizedPrompt,
-    written: list[int],
-) -> LogpAndStates:
-    """Read one caption whose prompt the processor builds; the stems run over its cache."""
+def _whole(runner: Runner, group: CaptionGroup, index: int) -> Run:
+    def run(*stem: int) -> tuple[Any, Any]:
+        ids, inputs = runner.whole_prompt(group, index, stem)
+        return runner.run(ids, inputs, None, keep=len(stem) + 1)
+
+    return run
+
+
+def _over_cache(runner: Runner, group: CaptionGroup, index: int) -> Run:
+    """Let ids follow a prompt that the processor builds: in its pass they would be part of it."""
     torch, transformers = require("torch", "hf"), require_transformers()
-    text = tokenized.render(pair.caption, pair.references)
-    whole = ProcessedImage(*runner.process(text, image.opened))
     cache = transformers.DynamicCache()
-    parts = [runner.run(whole.ids, runner.model_inputs([whole]), cache, keep=1)]
-    if written:
-        parts = [runner.run(torch.tensor([written]), {}, cache, keep=1)]
+    last = runner.run(*runner.whole_prompt(group, index), cache, keep=1)
+    if group.written and group.written[index]:
+        last = runner.run(torch.tensor([group.written[index]]), {}, cache, keep=1)
 
     def run(*stem: int) -> tuple[Any, Any]:
-        part = runner.run(torch.tensor([stem]), {}, cache, keep=len(stem))
+        if not stem:
+            return last
+        parts = runner.run(torch.tensor([stem]), {}, cache, keep=len(stem))
         cache.crop(-len(stem))
-        return part
+        state, logits = (torch.cat(pair, dim=1) for pair in zip(last, parts, strict=True))
+        return state, logits
 
-    parts += [run(*stem) for stem in tokenized.stems if stem]
-    logp = [runner.logp(logits, tokenized)[0].cpu().numpy() for _, logits in parts]
-    logp.append(_after_decimal(runner, np.concatenate(logp), tokenized, run))
-    states = [state[0].float().cpu().numpy() for state, _ in parts]
-    return np.concatenate(logp), np.concatenate(states)
+    return run

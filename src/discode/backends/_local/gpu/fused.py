@@ -226,26 +226,6 @@ def use_fused_rotation(owners: RotaryModules) -> Iterator[None]:
             setattr(owner, ROTATION, function)
 
 
-def grouped_attention(
-    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **settings: Any
-) -> tuple[Any, None]:
-    """Let G query heads attend to each key head, without copying the keys and values.
-
-    ``query`` is (B, G·H, Q, D), ``key`` and ``value`` (B, H, K, D), the result (B, Q, G·H, D).
-    transformers passes ``settings`` to every attention; only the scaling is used.
-    """
-    attend = require("torch", "hf").nn.functional.scaled_dot_product_attention
-    batch, heads, width, size = query.shape
-    groups = heads // key.shape[1]
-    out = query.new_empty(batch, width, heads, size)
-    for group in range(groups):
-        some = attend(
-            query[:, group::groups], key, value, attention_mask, scale=settings["scaling"]
-        )
-        out[:, :, group::groups] = some.transpose(1, 2)
-    return out, None
-
-
 def split_attention(
     module: Any,
     query: Any,
@@ -260,7 +240,8 @@ def split_attention(
     """Let captions attend to their prefix and to themselves; join the two by their softmax sums.
 
     ``query`` is (B, G·H, Q, D); ``key`` and ``value`` (B, H, K, D) belong to the captions,
-    ``prefixes`` is the cache of the prefixes; the result is (B, Q, G·H, D).
+    ``prefixes`` is the cache of the prefixes; the result is (B, Q, G·H, D). transformers passes
+    ``settings`` to every attention; only the scaling is used.
     """
     layer = prefixes.layers[module.layer_idx]
     front = layer.keys, layer.values
