@@ -17,7 +17,7 @@ from typing import Any
 
 from discode._extras import require_transformers
 from discode.backends._local import memory
-from discode.backends._local.sentencepiece import NORMAL_PIECE, merges_by_score, read_pieces
+from discode.backends._local.sentencepiece import read_model
 from discode.errors import InputError, require
 
 ARCHITECTURE = "InternVLChatModel"
@@ -230,13 +230,12 @@ def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
     settings = memory.read_settings(folder / "tokenizer_config.json")
     added = {int(i): token["content"] for i, token in settings["added_tokens_decoder"].items()}
     try:
-        pieces = list(read_pieces((folder / "tokenizer.model").read_bytes()))
-    except (OSError, ValueError, IndexError) as error:
+        pieces = read_model(folder / "tokenizer.model").pieces
+    except (OSError, ValueError) as error:
         raise InputError(f"cannot read {folder / 'tokenizer.model'}: {error}") from None
-    names = [added.get(i, piece) for i, (piece, _, _) in enumerate(pieces)]
-    vocab = {name: i for i, name in enumerate(names)}
-    scores = {piece: score for piece, score, kind in pieces if kind == NORMAL_PIECE}
-    merges = list(merges_by_score(scores))
+    vocab = {added.get(i, piece.piece): i for i, piece in enumerate(pieces)}
+    scores = {piece.piece: piece.score for piece in pieces if piece.type == piece.NORMAL}
+    merges = transformers.tokenization_utils_base.generate_merges(scores, scores)
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
     )

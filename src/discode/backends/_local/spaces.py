@@ -13,7 +13,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from discode.backends._local.sentencepiece import protobuf_fields
+from discode.backends._local.sentencepiece import read_model
 from discode.backends._local.vocabulary import Vocabulary
 from discode.errors import BackendError, require
 
@@ -90,13 +90,8 @@ def _parts(settings: Any, name: str) -> list[Any]:
 
 
 def sentencepiece_adds_space(path: Path) -> bool | None:
-    """Whether a sentencepiece model adds a space before a text; None if it cannot be read.
-
-    This is ``normalizer_spec.add_dummy_prefix``: field 3 of field 3 of the protocol buffer.
-    """
+    """Whether a sentencepiece model adds a space before a text; None if it cannot be read."""
     try:
-        spec: Any = dict(protobuf_fields(path.read_bytes()))[3]
-        return bool(dict(protobuf_fields(spec)).get(3, True))
-    # No file, or one of another kind (tiktoken's).
-    except (OSError, ValueError, LookupError, TypeError):
+        return bool(read_model(path).normalizer_spec.add_dummy_prefix)
+    except (OSError, ValueError):  # no file, or one of another kind (tiktoken's)
         return None
