@@ -136,7 +136,6 @@ class Prompt:
         return text
 
     def why_no_template(self, references: bool) -> str:
-        """Return why pairs with or without references cannot be asked about."""
         which, other = ("with", "without") if references else ("without", "with")
         return (
             f"prompt {self.name!r} is for pairs {other} references, but the pair is one {which} "
@@ -169,7 +168,6 @@ class Prompt:
 
 
 def _check(template: str, name: str, *, references: bool) -> None:
-    """Raise unless ``template`` has the placeholders it needs, and no unknown ones."""
     placeholders = _PLACEHOLDER.findall(template)
     for placeholder in placeholders:
         lookup(_KNOWN, placeholder, f"placeholder of the prompt {name!r}")

@@ -231,7 +231,6 @@ def find_rating(text: str, scale: Scale) -> Rating | None:
 
 
 def why_no_rating(text: str, scale: Scale) -> str:
-    """Return the reason why an answer has no rating."""
     if len(_ratings_in(text, scale)) > 1:
         return f"the model did not answer with one rating but with {text!r}"
     reason = f"the model did not answer with a rating but with {text!r}"

@@ -38,7 +38,6 @@ _NUMBERED = re.compile(_BEFORE + r"(?:nos?|figs?|pp?|vol|ch|sec)$", re.IGNORECAS
 
 
 def not_a_way(by: object) -> InputError:
-    """Return the error for a value other than the :data:`WAYS`."""
     return InputError(f"by={shortened(by)} is not allowed; give {', '.join(WAYS)}")
 
 

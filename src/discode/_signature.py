@@ -35,7 +35,6 @@ class SignedDecoder:
 
     @classmethod
     def of(cls, decoder: Decoder) -> SignedDecoder:
-        """Return a decoder as it is signed."""
         name = decoder.name
         if not type(decoder).__module__.startswith("discode."):
             name = f"{name}@{plugin_version(type(decoder).__module__)}"

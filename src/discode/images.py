@@ -69,7 +69,7 @@ class SharedImage:
         return _name(self.source)
 
     def digest(self) -> str:
-        """Return :func:`image_digest` of the source, computed once."""
+        """The :func:`image_digest` of the source, computed once."""
         if self._digest is None:
             if isinstance(self.source, Image.Image):
                 self._digest = image_digest(self.source)
@@ -78,7 +78,7 @@ class SharedImage:
         return self._digest
 
     def data(self) -> bytes:
-        """Return the bytes of the file."""
+        """The bytes of the file."""
         if self._data is not None:
             return self._data
         if isinstance(self.source, Image.Image):
@@ -263,7 +263,6 @@ def _without_zeros(data: bytes) -> bytes | None:
 
 
 def _has_sixteen_bits(opened: Image.Image) -> bool:
-    """Return whether a file that was opened, and not decoded yet, stores 16 bits per sample."""
     tiles = getattr(opened, "tile", None)
     arguments = tiles[0][3] if tiles else ""
     stored_as = arguments if isinstance(arguments, str) else arguments[0] if arguments else ""

@@ -113,7 +113,6 @@ def _calibrated(
     readings: Readings,
     bound: Callable[[Decoder, Readings], Floats | None],
 ) -> Floats | None:
-    """Compute the bound of a preset: its decoder's, mapped by the calibration if there is one."""
     error = bound(preset.decoder, readings)
     calibration = preset.preset.calibration
     if error is None or calibration is None:

@@ -77,7 +77,6 @@ class Preset:
     weights: Mapping[str, float] | None = None
 
     def text(self) -> str:
-        """Format the file."""
         content = {"discode_preset": VERSION, **asdict(self)}
         if self.weights is None:
             del content["weights"]
@@ -98,12 +97,10 @@ class PresetDecoder:
 
     @property
     def name(self) -> str:
-        """The name of the chosen decoder."""
         return self.decoder.name
 
     @property
     def requires(self) -> frozenset[str]:
-        """The requirements of that decoder."""
         return self.decoder.requires
 
     def options(self) -> dict[str, object]:
@@ -112,7 +109,6 @@ class PresetDecoder:
         return {**self.decoder.options(), **more, "preset": self.digest}
 
     def decode(self, readings: Readings) -> Decoded:
-        """Decode N readings, and calibrate the scores if the file has a calibration."""
         decoded, _ = decode_checked(self.decoder, readings)
         calibration = self.preset.calibration
         if calibration is None:
@@ -136,7 +132,6 @@ def is_preset(method: str) -> bool:
 
 
 def preset_digest(data: bytes) -> str:
-    """Compute the first twelve digits of the SHA-256 of a preset file."""
     return hashlib.sha256(data).hexdigest()[:12]
 
 

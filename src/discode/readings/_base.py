@@ -368,14 +368,12 @@ class ReadingsCollector:
         self._filled += len(block)
 
     def readings(self) -> Readings:
-        """Return all rows in order."""
         joined = Readings.concat(self._scale, self._blocks, self._origin)
         in_order = np.array_equal(self._place, np.arange(len(joined)))
         return joined if in_order else joined.take(self._place)
 
 
 def absent_answers(absent: Sequence[str], answers: int) -> str:
-    """Return why a row without some of a scale's answers has no reading."""
     names = ", ".join(map(repr, absent))
     if len(absent) == answers:
         return f"none of the answers {names} is among the tokens given"

@@ -159,7 +159,6 @@ def _exported(array: Any, row: int) -> Any:
 
 
 def _to_json(value: Any) -> Any:
-    """Return JSON-ready data, with "-inf" for minus infinity."""
     if isinstance(value, dict):
         return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, list):

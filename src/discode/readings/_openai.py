@@ -212,7 +212,6 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def choices_in_order(choices: Sequence[Any]) -> list[Any]:
-    """Return a response's choices by their index, which need not be the order they are sent in."""
     numbers = [isinstance(choice, Mapping) and choice.get("index") for choice in choices]
     order = [number if isinstance(number, int) else 0 for number in numbers]
     return [choices[place] for place in np.argsort(order, kind="stable")]

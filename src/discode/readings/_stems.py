@@ -110,7 +110,6 @@ class StemPath:
 
     @property
     def complete(self) -> bool:
-        """Whether it has reached an answer."""
         return self.left < 2
 
     def _text(self, tokens: Sequence[Token]) -> str:

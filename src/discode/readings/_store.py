@@ -84,7 +84,6 @@ class RunKey:
             )
 
     def fields(self) -> tuple[str, str, str, str, str]:
-        """Return the columns of the ``asks`` table."""
         who = self.identity
         return who.model, who.revision, who.dtype, self.prompt, self.scale.name
 
@@ -103,7 +102,6 @@ class PairKey:
 
 
 def _writable(path: Path) -> bool:
-    """Return whether the file and its folder, where the log goes, can be written."""
     return os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)
 
 
@@ -241,7 +239,6 @@ class ReadingStore:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()
 
     def __del__(self) -> None:
@@ -263,7 +260,6 @@ class ReadingStore:
         return reading_key(run, pair) in self._damaged
 
     def has_hidden(self) -> bool:
-        """Return whether any reading carries hidden states."""
         with self._use():
             query = "SELECT EXISTS (SELECT 1 FROM readings WHERE hidden IS NOT NULL)"
             return bool(self._db.execute(query).fetchone()[0])

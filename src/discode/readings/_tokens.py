@@ -76,12 +76,10 @@ def tokens_of_text(tokens: Sequence[Token], text: str) -> list[Token] | None:
 
 
 def pieces_of(tokens: Sequence[Token]) -> list[str]:
-    """Return the texts of tokens, with spaces as spaces."""
     return [token.text.translate(SPACE_MARKS) for token in tokens]
 
 
 def token_logp(token: Token) -> float:
-    """Return the log-probability of the token that was written."""
     return token.top.get(token.text, -math.inf) if math.isnan(token.logp) else token.logp
 
 

@@ -92,7 +92,6 @@ def calibration_error(scores: Sequence[Floats], rating: Floats, folds: Ints) -> 
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float]:
-    """Fit the least squares line: slope and offset; a constant x has slope 0."""
     centred = x - x.mean()
     spread = float(centred @ centred)
     slope = float(centred @ y) / spread if spread else 0.0

@@ -81,7 +81,6 @@ def compare(
 def _by_weights(
     statistic: Callable[..., float], data: tuple[ArrayLike, ...], options: dict[str, Any]
 ) -> tuple[Statistic, int]:
-    """Make a function of how often each row counts from a statistic; also count the rows."""
     if not data:
         raise InputError("no columns given; pass the statistic's columns after it")
     if statistic is kendall:

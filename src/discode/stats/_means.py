@@ -45,7 +45,6 @@ class ClusteredMean:
 
     @property
     def clusters(self) -> int:
-        """How many clusters have a value, up to ``MOST``."""
         return int(np.count_nonzero(self._counts))
 
     def interval(self, *, resamples: int = 5000, seed: int = 0, level: float = 0.95) -> Interval:

@@ -25,7 +25,6 @@ def normalise(caption: str) -> str:
 
 
 def byte_alphabet() -> dict[int, str]:
-    """Map each byte to its printable character in byte-level vocabularies."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     table = {byte: chr(byte) for byte in plain}
     for shift, byte in enumerate(byte for byte in range(256) if byte not in table):

@@ -147,7 +147,6 @@ class MiniCPMV(_Adapter):
         return self.model.llm(**inputs)
 
     def generate(self, **inputs: Any) -> Any:
-        """Let the language model generate."""
         return self.model.llm.generate(**self._embed(inputs))
 
     def _embed(self, inputs: dict[str, Any]) -> dict[str, Any]:

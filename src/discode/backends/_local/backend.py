@@ -142,7 +142,6 @@ class Local(Backend):
         return Identity(opened.name, "+".join(filter(None, parts)), dtype)
 
     def _thinking(self, vocabulary: Vocabulary) -> Iterator[str]:
-        """The revision's part for thoughts, if the model has any."""
         if vocabulary.thinking == "on":  # samples without an end of the thoughts count as drawn
             yield f"thinking={self.options.thinking_tokens}" if self.samples else "thinking"
         elif vocabulary.template_options:

@@ -36,7 +36,6 @@ class HubModel:
 
     @property
     def memory(self) -> float:
-        """Gigabytes of the weights in bfloat16."""
         return 2 * self.billions
 
     @property

@@ -68,7 +68,6 @@ def check_model(name: str, revision: str | None = None) -> dict[str, str]:
 
 
 def open_vocabulary(name: str, revision: str | None = None) -> Vocabulary:
-    """Open the tokenizer and chat template of a hub name or a folder, without its weights."""
     with _opening(name, revision) as (folder, _):
         settings = memory.read_settings(folder / "config.json")
         architecture = (settings.get("architectures") or [""])[0]
@@ -90,7 +89,6 @@ def _opening(name: str, revision: str | None) -> Iterator[tuple[Path, bool]]:
 
 
 def _captions(kind: str, *, remote: bool = False) -> str:
-    """Describe whether captions are packed, from tests of models of the same kind."""
     for row in CATALOG:
         same = row.kind.startswith(kind) if remote else row.kind == kind
         if row.tested != UNTRIED and row.remote == remote and same:
@@ -100,7 +98,6 @@ def _captions(kind: str, *, remote: bool = False) -> str:
 
 
 def _start(vocabulary: Vocabulary, text: str) -> str:
-    """Describe what the chat template writes between the prompt and an answer."""
     prompt = vocabulary.chat(text)
     answer = {"role": "assistant", "content": [{"type": "text", "text": EXAMPLE}]}
     whole = str(

@@ -373,12 +373,10 @@ class Runner:
         return int(most - used - longest)
 
     def images_that_fit(self, image: ProcessedImage) -> int:
-        """Estimate how many prefixes like this one fit into memory."""
         half = self.tokens_that_fit() // 2  # the other half is for captions
         return max(1, min(MAX_IMAGES, half // int(image.ids.shape[1])))
 
     def tokens_that_fit(self) -> int:
-        """Estimate how many tokens of a batch fit into free memory."""
         tokens = tokens_that_fit(self.text_config, self.dtype.itemsize, self._device)
         return tokens // max(1, len(self._streams))  # streams do not share memory
 

@@ -82,7 +82,6 @@ def is_original(settings: Mapping[str, Any]) -> bool:
 
 
 def open_original(name: str, folder: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Build the configuration and the processor of an original checkpoint."""
     try:
         _check(name, settings)
         tokenizer = read_tokenizer(folder, settings["llm_config"]["architectures"][0])

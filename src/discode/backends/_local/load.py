@@ -113,12 +113,10 @@ class OpenedModel:
 
     @cached_property
     def model(self) -> Any:
-        """The model with its weights."""
         return self.load()
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The processor's tokenizer and chat template."""
         return Vocabulary(self.processor, self.thinking)
 
 
@@ -326,7 +324,6 @@ def folder_digest(folder: Path) -> str:
 
 @contextmanager
 def quiet(name: str) -> Iterator[None]:
-    """Silence a library's warnings about problems that we report in one line."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -25,7 +25,6 @@ FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a model's folder."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:

@@ -195,7 +195,6 @@ class PackedBatch:
         return CaptionGrid.of(queries, keys, back, branch, self.runner.dtype)
 
     def _mask(self, owner: Any, branch: Any, steps: Any, prefix: int, last: int) -> Any:
-        """Make the mask, or one per kind of layer if the model has several kinds."""
         config = self.runner.text_config
         window = getattr(config, "sliding_window", None)
         bounds: dict[str, dict[str, int | None]] = {

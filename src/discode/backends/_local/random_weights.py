@@ -90,7 +90,6 @@ def stand_in_tokenizer(template: str = _TEMPLATE) -> Any:
 
 
 def random_model(name: str, device: str | None = None, dtype: str | None = None) -> OpenedModel:
-    """Build a model of a named architecture with random weights."""
     torch, transformers = require("torch", "hf"), require_transformers()
     config, processor = configuration_and_processor(name)
     device, dtype = choose_device_and_dtype(device, dtype or "auto")
@@ -107,7 +106,6 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
 
 
 def configuration_and_processor(name: str) -> tuple[Any, Any]:
-    """Build the configuration and processor of a named architecture."""
     transformers, shape = require_transformers(), lookup(ARCHITECTURES, name, "architecture")
     words = stand_in_tokenizer(_VICUNA if shape.family == "vicuna" else _TEMPLATE)
     config = _configuration(shape, words)

@@ -83,7 +83,6 @@ class TokenizedPrompt:
 
     @cached_property
     def column(self) -> dict[int, int]:
-        """The columns of ``wanted`` by id."""
         return {token: i for i, token in enumerate(self.wanted)}
 
     @property
@@ -194,7 +193,6 @@ class Vocabulary:
         return f"{tried}; set thinking=on (-M thinking=on), or use another model"
 
     def chat(self, text: str) -> str:
-        """Apply the chat template to a text, with a placeholder for the image."""
         return self._chat(text, self.template_options)
 
     def _chat(self, text: str, options: dict[str, bool]) -> str:
@@ -210,11 +208,9 @@ class Vocabulary:
             raise InputError(f"the model's chat template cannot be used: {why}") from error
 
     def encode(self, text: str, continuation: str = "") -> list[int]:
-        """Tokenise a prompt's text in the chat template, and a continuation."""
         return self.encode_all([text], continuation)[0]
 
     def encode_all(self, texts: Sequence[str], continuation: str = "") -> list[list[int]]:
-        """Tokenise several prompts' texts in the chat template."""
         strings = [self.chat(text) + continuation for text in texts]
         start = self.tokenizer.bos_token
         # As the processors do: no second first token if the template writes it.
@@ -281,7 +277,6 @@ class Vocabulary:
         )
 
     def _spellings(self, text: str, first: list[int], scale: Scale) -> tuple[Spelling, ...]:
-        """Find all spellings of the stems; raises if a stem has none."""
         spellings: dict[tuple[int, ...], Spelling] = {}
         refused: dict[int, InputError] = {}
         for space in ("", " "):

@@ -264,7 +264,6 @@ class Served(Backend):
 
     @property
     def hosts(self) -> str:
-        """The servers' hosts with their ports."""
         return ", ".join(server.client.host for server in self._servers)
 
     def server_features(self) -> ServerFeatures:
@@ -439,7 +438,6 @@ class Served(Backend):
         return requests, refused
 
     def _stems(self, scale: Scale) -> int:
-        """How many stems are read, each by a separate request."""
         return len(scale.stems) if self.options.read == "forced" else 1
 
     async def _ask(
@@ -450,7 +448,6 @@ class Served(Backend):
         scale: Scale,
         final: tuple[str, ...],
     ) -> Readings:
-        """Read one request; a failure is a NaN row with its reason."""
         features = server.find_features()
         thinking = bool(server.thinking)
 

@@ -114,7 +114,6 @@ class Prices:
     written: float
 
     def cost(self, read: int, written: int) -> float:
-        """Compute the cost of these token counts."""
         return (self.read * read + self.written * written) / 1e6
 
 
@@ -124,7 +123,6 @@ class _PriceRange:
     text = "READ,WRITTEN, as 2.5,10"
 
     def convert(self, value: Any) -> Prices | None:
-        """Convert ``value`` to prices; None if it is something else."""
         if isinstance(value, Prices):
             return value
         try:
@@ -214,7 +212,6 @@ class ChatClient(RequestOptions):
     def __call__(
         self, messages: Sequence[Message], *, max_tokens: int, logprobs: int = 0
     ) -> ChatAnswer:
-        """Ask and wait for the answer."""
         return wait_for(self.ask(messages, {"max_tokens": max_tokens}, logprobs=logprobs))
 
     async def ask(

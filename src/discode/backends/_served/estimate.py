@@ -118,5 +118,4 @@ class Estimate:
         return Estimate(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def cost(self, prices: Prices | None) -> float | None:
-        """Compute the cost; None without prices."""
         return None if prices is None else prices.cost(self.read, self.written)

@@ -68,7 +68,6 @@ class RequestQueue:
         self._new[max(self._new, key=weight)].append(group)
 
     def others(self, server: ModelServer) -> bool:
-        """Whether another server is not lost."""
         return any(other is not server for other in self._new)
 
     async def next(self, server: ModelServer) -> Request | None:
@@ -108,7 +107,6 @@ class RequestQueue:
         return _Group(deque(reversed(half)))
 
     def done(self, request: Request) -> None:
-        """Note that a request has its reading."""
         self._left -= 1
         request.image.release()
         group = self._group_of.pop(request)

@@ -90,7 +90,6 @@ class ServerFeatures:
 
     @property
     def limit(self) -> str:
-        """The field that limits the tokens of an answer."""
         return next(name for name in _LIMITS if name in self.options)
 
 
@@ -403,7 +402,6 @@ class ModelServer:
         return self._template is not None
 
     def request_options(self, scale: Scale) -> dict[str, Any]:
-        """List the fields of every request on a scale."""
         features = self.find_features()
         ids = self.answer_ids(scale) if features.token_ids or self.generates() else []
         return {**features.options, **({_IDS: ids} if ids else {})}
@@ -435,7 +433,6 @@ class ModelServer:
             pass
 
     def returns_several(self) -> bool:
-        """Whether it returns two answers to one request."""
         if not self.find_features().top:
             return self.choices > 1  # found out by the trial
         options = {**self.find_features().options, "temperature": 1, "n": 2}

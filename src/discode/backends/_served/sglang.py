@@ -14,14 +14,12 @@ class Template(NamedTuple):
     trims: bool  # whether spaces around the question are removed
 
     def render(self, question: str, begun: str) -> str:
-        """Write a prompt with the beginning of an answer."""
         return f"{self.before}{question.strip() if self.trims else question}{self.after}{begun}"
 
 
 def generate_body(
     prompt: str, image: str, options: Mapping[str, Any], limit: int, logprobs: int
 ) -> dict[str, Any]:
-    """Make a request to /generate."""
     return {
         "image_data": image,
         "text": prompt,

@@ -71,7 +71,6 @@ def _hide_keys(record: logging.LogRecord) -> bool:
 
 
 def keep_out_of_logs(variable: str) -> None:
-    """Hide the value of an environment variable in the logs of httpx."""
     _key_variables.add(variable)
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_hide_keys)  # a filter is added only once
@@ -91,7 +90,6 @@ def start(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
 
 
 def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in the background event loop and return its result."""
     future = start(coroutine)
     try:
         return future.result()
