@@ -26,9 +26,9 @@ TESTS = Path(__file__).parent
 
 PUBLIC = [
     "Backend", "BackendError", "Decoder", "DiscodeError", "Identity", "ImageError", "InputError",
-    "Judge", "Metric", "MissingExtraError", "Pair", "Prompt", "ReadingStore", "Readings", "Scale",
-    "Scores", "Signature", "StoreError", "__version__", "decode", "get_decoder", "load",
-    "make_pairs", "open_image", "read_pairs",
+    "Judge", "Metric", "MissingExtraError", "Pair", "PreferenceScores", "Prompt", "ReadingStore",
+    "Readings", "Scale", "Scores", "Signature", "StoreError", "__version__", "decode",
+    "get_decoder", "load", "make_pairs", "open_image", "read_pairs",
 ]  # fmt: skip
 
 # Modules of discode that are not public, and that mceval uses: both are one distribution.
@@ -45,7 +45,7 @@ ROOMS = [
     "version", "errors", "extras", "options", "files", "plugins", "arrays", "pixels", "images",
     "columns", "image_index", "pairs",
     "sentences", "scales", "prompts", "readings", "backends", "decoders", "signature",
-    "stats", "scores_html", "scores", "explain", "rows", "judge", "integrations",
+    "stats", "scores_html", "scores", "preferences", "explain", "rows", "judge", "integrations",
     "benchmarks", "metrics", "bulk", "bench", "paper", "probe", "http", "report", "serve",
     "__init__", "cli", "__main__",
 ]  # fmt: skip
