@@ -37,11 +37,10 @@ class ImageFinder:
         self._files = None if annotations is None else coco_files(annotations)
         self._annotations = annotations
 
-    def advice(self) -> str:
-        """Return why most image ids of a table lead to no file, and what to do."""
+    def advice(self, option: str = "--annotations FILE (in Python annotations=FILE)") -> str:
+        """Return why image ids of a table lead to no file, and which ``option`` to give."""
         if self._annotations is None:
-            todo = "give --annotations FILE (in Python annotations=FILE)"
-            return f"match no single file in {self._folder}; {todo}"
+            return f"match no single file in {self._folder}; give {option}"
         return f"are not in {self._annotations}; give the annotations of these images"
 
     def find(self, image: Any, where: str, by_id: bool) -> tuple[str, str]:
@@ -61,11 +60,12 @@ class ImageFinder:
             raise InputError(f"{where} has an empty image name")
         problem = ""
         if by_id or isinstance(image, int):
-            found, problem = self._of_id(image)
+            found, problem = self.file_of_id(image)
             name = name if problem else found
         return self._below_folder(name, where), problem
 
-    def _of_id(self, image: str | int) -> tuple[str, str]:
+    def file_of_id(self, image: str | int) -> tuple[str, str]:
+        """Return the file name of an image id, or "" and why it leads to no single file."""
         name = re.sub(r"^(\d+)\.0+$", r"\1", str(image))  # a column of numbers with gaps, in CSV
         if self._files is not None:
             file = self._files.get(name)

@@ -89,6 +89,29 @@ def test_columns_are_guessed_as_score_does(tmp_path: Path) -> None:
     assert any("images=" in note for note in made.notes)
 
 
+def test_image_ids_by_cocos_annotations(tmp_path: Path) -> None:
+    """As in ``discode score``: ids without a single file are counted, and annotations find them."""
+    (tmp_path / "sub").mkdir()
+    for name in ("sub/2423894412_d952d5d103.jpg", "000000000007.jpg", "x_7.jpg", "8.jpg"):
+        (tmp_path / name).touch()
+    table = tmp_path / "mine.csv"
+    table.write_text("image_id,caption,rating\n" + "".join(f"{n},a,1\n" for n in (103, 7, 7, 8)))
+    made = load_benchmark("custom", table)
+    assert made.missing == {0, 1}
+    assert made.notes[0].startswith("2 image ids")
+    assert "annotations=FILE" in made.notes[0]
+    notes = tmp_path / "coco.json"
+    files = {103: "sub/2423894412_d952d5d103.jpg", 7: "x_7.jpg", 8: "8.jpg"}
+    notes.write_text(json.dumps({"images": [{"id": n, "file_name": f} for n, f in files.items()]}))
+    made = load_benchmark(f"custom:annotations={notes}", table)
+    assert (made.missing, made.notes) == (frozenset(), ())
+    assert {Path(str(pair.image)) for pair in made.pairs} == {
+        tmp_path / file for file in files.values()
+    }
+    with pytest.raises(InputError, match=r"none\.json"):
+        load_benchmark("custom:annotations=none.json", table)
+
+
 def test_named_columns_and_a_named_folder(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a.jpg").touch()

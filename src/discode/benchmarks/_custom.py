@@ -25,7 +25,7 @@ from discode._columns import (
     reference_list,
 )
 from discode._files import read_rows
-from discode._pairs import PairParser
+from discode._image_index import ImageFinder
 from discode.benchmarks._base import (
     Benchmark,
     BenchmarkBuilder,
@@ -34,7 +34,7 @@ from discode.benchmarks._base import (
     Ratings,
 )
 from discode.benchmarks._parsing import Entry
-from discode.errors import InputError
+from discode.errors import InputError, count_of
 from discode.options import TEXT, Option
 
 COLUMNS = {
@@ -89,7 +89,8 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     """Read your own benchmark from a file, or from a folder with ratings.* or preferences.*.
 
     ``scale=1-5`` refuses ratings outside it; ``raters=average`` gives each pair one rating;
-    ``images`` is the folder of the images, and ``rating=COLUMN`` names a column.
+    ``images`` is the folder of the images, ``annotations`` COCO's file of their ids, and
+    ``rating=COLUMN`` names a column.
     """
     file = path if path.is_file() else next(iter(ROW.find_files(path).values()))
     table = list(read_rows(file))
@@ -102,7 +103,10 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     kinds = [kind for kind in _NEEDED if first.fields[kind]]
     if not kinds:
         raise _no_column(*table[0], "rating")
-    parser = PairParser(builder.default) if builder.default.is_dir() else None
+    finder = ImageFinder(
+        builder.default if builder.default.is_dir() else None, options["annotations"]
+    )
+    unknown: set[str] = set()
     layouts = {tuple(table[0][1]): first}  # the rows of a table mostly have the same columns
     rows = []
     for where, row in table:
@@ -111,7 +115,7 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
         for field in (*_NEEDED[kinds[0]], kinds[0]):
             if not layout.fields[field]:
                 raise _no_column(where, row, field)
-        rows.append(_entry(where, row, layout, parser))
+        rows.append(_entry(where, row, layout, finder, unknown))
     judgments: Ratings | Preferences
     if kinds[0] == "rating":
         judgments = _ratings(builder, rows, options["scale"])
@@ -120,7 +124,8 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     else:
         judgments = _preferences(builder, rows)
     kept = {name: options[name] for name in ("scale", "raters")} | named
-    return builder.build(kept, judgments, [file])
+    lost = f"{count_of(len(unknown), 'image id')} {finder.advice('-b custom:annotations=FILE')}"
+    return builder.build(kept, judgments, [file], [lost] if unknown else [])
 
 
 def _layout(where: str, row: Mapping[str, Any], named: Mapping[str, str]) -> _Layout:
@@ -148,8 +153,13 @@ def _no_column(where: str, row: Mapping[str, Any], field: str) -> InputError:
     )
 
 
-def _entry(where: str, row: Mapping[str, Any], layout: _Layout, parser: PairParser | None) -> Entry:
-    """Convert a row to the fields of this format; COCO's numbers become file names."""
+def _entry(
+    where: str, row: Mapping[str, Any], layout: _Layout, finder: ImageFinder, unknown: set[str]
+) -> Entry:
+    """Convert a row to the fields of this format; COCO's numbers become file names.
+
+    A number that leads to no single file is kept, and added to ``unknown``: text metrics need none.
+    """
     fields = {
         field: row[names[0]] if len(names) == 1 else first_filled(row, names)
         for field, names in layout.fields.items()
@@ -160,17 +170,11 @@ def _entry(where: str, row: Mapping[str, Any], layout: _Layout, parser: PairPars
     if isinstance(image, float) and image.is_integer():
         image = int(image)  # a column of numbers with gaps
     if (type(image) is int) or (isinstance(image, str) and column == layout.numbered):
-        fields["image"] = str(image) if parser is None else _file_name(image, where, parser)
+        file, problem = finder.file_of_id(image)
+        fields["image"] = file or str(image)
+        if problem:
+            unknown.add(str(image))
     return Entry(fields, where)
-
-
-def _file_name(number: int | str, where: str, parser: PairParser) -> str:
-    """Find the file name for an image's number; the number itself if there is none."""
-    try:
-        found = parser.parse({"image_id": number, "caption": "-"}, where, "").image
-    except InputError:
-        return str(number)  # counted as missing
-    return Path(str(found)).name or str(number)
 
 
 def _ratings(builder: BenchmarkBuilder, rows: _Entries, scale: str) -> Ratings:
@@ -238,6 +242,7 @@ ROW = BenchmarkRow(
         Option("scale", "any", "the ratings' range", ("any", _Scale())),
         Option("raters", "flatten", "one point per rating, or per pair", ("flatten", "average")),
         Option("images", None, "folder of the images", (None, TEXT)),
+        Option("annotations", None, "COCO's file that names the images of ids", (None, TEXT)),
         *(Option(name, None, f"column to read as {name}", (None, TEXT)) for name in COLUMNS),
     ),
 )
