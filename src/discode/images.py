@@ -360,8 +360,8 @@ def _missing_number(path: Path) -> str | None:
         return "it is an image's number, as COCO has them; give the folder of images (--images)"
     number = int(path.name)
     return (
-        f"{path.parent} has no file of this name, nor one for this image id, such as {number}.jpg "
-        f"or COCO_val2014_{number:012d}.jpg"
+        f"no such file; only a number, or a value of the column image_id, matches files such as "
+        f"{number}.jpg or COCO_val2014_{number:012d}.jpg"
     )
 
 

@@ -52,6 +52,18 @@ def test_image_ids_that_match_no_file_stop_the_run(tmp_path: Path, shipped: Path
     assert "instances.json" in failed["error"]
 
 
+def test_a_number_that_is_a_file_name_fails_with_what_would_make_it_an_id(tmp_path: Path) -> None:
+    """In CSV the column ``image`` holds names, although 8.jpg would match an image id."""
+    shutil.copy(demo_path() / "cat.jpg", tmp_path / "8.jpg")
+    (tmp_path / "a.csv").write_text("image,caption\n8,a cat\n")
+    done = call("score", "-i", tmp_path / "a.csv", "--images", tmp_path, "--threads", 1)
+    assert done.returncode == 1
+    assert "image_id" in done.stderr
+    (tmp_path / "a.csv").write_text("image_id,caption\n8,a cat\n")
+    done = call("score", "-i", tmp_path / "a.csv", "--images", tmp_path, "--threads", 1)
+    assert done.returncode == 0, done.stderr
+
+
 def test_tars_are_filtered_and_shared_out(tmp_path: Path, shipped: Path) -> None:
     cat = (demo_path() / "cat.jpg").read_bytes()
     files = {"0.jpg": cat, "0.txt": b"a cat", "1.jpg": cat, "1.txt": b"a man rides a bike",

@@ -384,7 +384,7 @@ def _check_signatures(systems: Mapping[str, Mapping[str, Sequence[SystemRow]]]) 
             raise InputError(
                 f"{a} and {b} were scored differently: on {unlike[0]} {a} has {only[0]}; {b} has "
                 f"{only[1]} ({len(unlike)} of {count_of(len(shared), 'shared image')}); score both "
-                "with the same judge, method and --join-by"
+                "with the same judge, method and --by"
             )
     everywhere = set.intersection(*map(set, made.values()))
     first = next(iter(made.values()))
