@@ -155,6 +155,15 @@ def test_a_backend_that_loses_pairs_is_caught(
         discode.load(Losing(), store=store).score(image, ["a", "b"])
 
 
+def test_a_backend_that_returns_nothing_is_caught(image: Path) -> None:
+    class Forgets(FakeModel):
+        def read(self, pairs: Sequence[Pair], *how: Any, **options: Any) -> Any:
+            self.answer(pairs, *how, **options)  # neither yielded nor returned
+
+    with pytest.raises(BackendError, match="fake"):
+        discode.load(Forgets()).score(image, "a cat")
+
+
 @pytest.mark.parametrize("mine", ["1-10", "ten", "unit"])
 def test_readings_on_another_scale_are_refused(image: Path, store: Path | None, mine: str) -> None:
     class Forgets(FakeModel):

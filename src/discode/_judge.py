@@ -471,7 +471,8 @@ class Judge:
         left = set(range(len(pairs)))
         wrong = f"did not return one reading for each of {len(pairs)} pairs"
         try:
-            for numbers, block in backend.read(pairs, self.prompt, self.scale, hidden=hidden):
+            read = backend.read(pairs, self.prompt, self.scale, hidden=hidden)
+            for numbers, block in read or ():  # a plug-in may lack its yield or return
                 scale = getattr(block, "scale", None)
                 if scale is not self.scale and scale != self.scale:
                     given = getattr(scale, "name", None)

@@ -282,7 +282,9 @@ def test_status_says_what_stalls(begun: Path, tmp_path: Path) -> None:
     refused(run("images", begun, "--domain", f"other={places['real']}"), "NAME:COUNT=FOLDER")
     assert "0 new images" in fine(run("images", begun, "--domain", f"real={places['real']}"))
     paid = tmp_path / "paid.db"
-    fine(run("init", paid, "--domain", f"real={places['real']}", "--pay-per-hour", 20))
+    done = run("init", paid, "--domain", f"real={places['real']}", "--pay-per-hour", 20)
+    fine(done)
+    assert "consensus all" in done.stderr, "what discards an image"
     assert "pay 0.00" in fine(run("status", paid))
     refused(run("init", tmp_path / "x.db", "--domain", f"real={places['real']}",
                 "--pay-per-hour", -1), "pay_per_hour")  # fmt: skip
