@@ -8,9 +8,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from discode.bulk._columns import markdown_table
+from discode._scores import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def markdown_table() -> str:
+    """The columns of score files."""
+    rows = (f"| `{name}` | {column.about} |" for name, column in COLUMNS.items())
+    return "\n".join(["| column | meaning |", "| --- | --- |", *rows])
 
 
 BLOCKS = {"output.md": ("columns", markdown_table)}

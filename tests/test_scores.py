@@ -79,14 +79,6 @@ def test_a_number_is_a_score_and_anything_else_is_scores(scores: Scores) -> None
         scores[np.array([True, False])]
 
 
-def test_spread_rows_fail_with_their_reasons(scores: Scores) -> None:
-    whole = scores[[1, 2]].spread([3, 0], 5, {1: "no image", 2: "x", 4: "y"})
-    assert np.array_equal(whole.value, [scores[2], np.nan, np.nan, np.nan, np.nan], equal_nan=True)
-    assert whole.errors == {1: "no image", 2: "x", 3: "rejected", 4: "y"}
-    assert whole.counts()["failed"] == 4
-    assert whole.captions == ("three", "", "", "a bad one", "")
-
-
 def test_the_repr_is_one_line_whatever_there_is(scores: Scores) -> None:
     for some in (scores, scores[[0] * 5000], scores[:0]):
         shown = repr(some)

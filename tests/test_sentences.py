@@ -121,10 +121,8 @@ def test_readings_keep_their_sentences() -> None:
     assert discode.decode(joined).value.tolist() == scores.value[:2].tolist()
     assert scores.sentences is not None
     assert scores[[2, 1]].sentences == (None, scores.sentences[1])
-    spread = scores[1:2].spread([1], 2, {0: "no pair"})
-    assert spread.sentences == (None, scores.sentences[1])
     whole = judge("caption").score(CAT, ["a cat", "a dog"])
-    assert discode.Scores.join([whole, scores[1:2]], [0, 2, 1]).sentences == scores.sentences
+    assert discode.Scores.join([whole, scores[1:2]])[[0, 2, 1]].sentences == scores.sentences
 
 
 def test_a_failed_sentence_fails_its_caption() -> None:

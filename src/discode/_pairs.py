@@ -144,18 +144,16 @@ _UNSEEN = ("Cc", "Cf", "Mn", "Zl", "Zp", "Zs")
 _FILLERS = "\u115f\u1160\u2800\u3164\uffa0"  # letters of Hangul and Braille that are blank
 
 
-def group_by_image(pairs: Iterable[Pair | None]) -> list[list[int]]:
-    """Return the numbers of the pairs of each image, in order of appearance; None has no image.
+def group_by_image(pairs: Iterable[Pair]) -> list[list[int]]:
+    """Return the numbers of the pairs of each image, in order of appearance.
 
-    >>> group_by_image([Pair("a.jpg", "x"), Pair("b.jpg", "y"), None, Pair("a.jpg", "z")])
-    [[0, 3], [1]]
+    >>> group_by_image([Pair("a.jpg", "x"), Pair("b.jpg", "y"), Pair("a.jpg", "z")])
+    [[0, 2], [1]]
     """
     groups: dict[Any, list[int]] = {}
     for number, pair in enumerate(pairs):
-        if pair is not None:
-            image = pair.image
-            key = id(image) if isinstance(image, Image.Image) else image
-            groups.setdefault(key, []).append(number)
+        key = id(pair.image) if isinstance(pair.image, Image.Image) else pair.image
+        groups.setdefault(key, []).append(number)
     return list(groups.values())
 
 

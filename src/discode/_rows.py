@@ -58,18 +58,14 @@ def score_columns(
         raise InputError(f"columns must be equally long, not {counts}")
     parser = PairParser(folder, annotations)
     pairs: list[Pair] = []
-    places: list[int] = []
-    errors: dict[int, str] = {}
     for number, (image, caption, group) in enumerate(zip(images, captions, groups, strict=True)):
         try:
             pairs.append(_pair_of(parser, image, caption, group, number, numbered))
-            places.append(number)
         except InputError as error:
-            errors[number] = str(error)
+            pairs.append(Pair("", "", (), str(number), str(error)))
     if not partial:
         parser.check_ids("images")
-    scores = metric.score_pairs(pairs)
-    return scores.spread(places, len(captions), errors) if errors else scores
+    return metric.score_pairs(pairs)
 
 
 def _pair_of(

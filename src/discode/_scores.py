@@ -75,7 +75,7 @@ class Scores:
         sentences: For each caption its sentences with their scores, of which ``value``, ``raw`` and
             ``smoothing`` are the means (what follows the 32nd is judged as one text, and weighs as
             many as it holds), or None where it was judged whole; None where all were.
-        stem: (N,) the number of the scale's stem that is the likelier one.
+        stem: (N,) the number of the scale's stem that is the likelier one; -1 where not known.
         ids, sources, numbers: The rows of an input that these are: their ids, files (None for the
             command line) and numbers in them; None for pairs in memory.
         names: The images as the input names them, likewise.
@@ -252,42 +252,26 @@ class Scores:
         return self._take(np.arange(len(self))[chosen if len(chosen) else []])
 
     def _take(self, rows: NDArray[np.int64]) -> Scores:
+        columns: dict[str, Any] = {}
+        for name in EMPTY:
+            if isinstance(column := getattr(self, name), tuple):
+                columns[name] = tuple(column[row] for row in rows.tolist())
+            elif column is not None:
+                columns[name] = column[rows]
+        flags = {name: marks[rows] for name, marks in self.flags.items()}
         errors = {
             new: self.errors[old] for new, old in enumerate(rows.tolist()) if old in self.errors
         }
-        return self._moved(lambda column, empty: column[rows], errors)
-
-    def _moved(self, move: Callable[[Any, Any], Any], errors: Mapping[int, str]) -> Scores:
-        """Return what ``move(column, empty)`` makes of every column; ``empty`` is for new rows."""
-        columns: dict[str, Any] = {}
-        for name, empty in EMPTY.items():
-            column = getattr(self, name)
-            if isinstance(column, tuple):
-                columns[name] = tuple(move(np.array(column, object), empty))
-            elif column is not None:
-                columns[name] = move(column, empty)
-        flags = {name: move(marks, name == "failed") for name, marks in self.flags.items()}
         return replace(self, **columns, flags=flags, errors=errors)
 
-    def spread(self, places: Sequence[int], count: int, errors: Mapping[int, str]) -> Scores:
-        """Return ``count`` rows, these at their ``places``; the others failed, with ``errors``."""
-
-        def put(column: Any, empty: Any) -> Any:
-            whole = np.full((count, *column.shape[1:]), empty, column.dtype)
-            whole[np.asarray(places, np.intp)] = column
-            return whole
-
-        failed = {places[row]: why for row, why in self.errors.items()}
-        return self._moved(put, {**errors, **failed})
-
     @staticmethod
-    def join(parts: Sequence[Scores], places: Sequence[int]) -> Scores:
-        """Return the rows of several in one; ``places`` are where they go, one part after another.
+    def join(parts: Sequence[Scores]) -> Scores:
+        """Return the rows of several, a part after another; what one part lacks is NaN or None.
 
         >>> from discode._signature import Signature
         >>> one, two = (Scores(np.array(v), Signature(())) for v in ([0.1, 0.3], [0.2]))
-        >>> Scores.join([one, two], [0, 2, 1]).value.tolist()
-        [0.1, 0.2, 0.3]
+        >>> Scores.join([one, two]).value.tolist()
+        [0.1, 0.3, 0.2]
         """
         errors, start = dict[int, str](), 0
         for part in parts:
@@ -308,7 +292,7 @@ class Scores:
         columns = {n: joined([getattr(p, n) for p in parts], empty) for n, empty in EMPTY.items()}
         names = dict.fromkeys(chain(*(part.flags for part in parts)))
         flags = {name: joined([part.flags.get(name) for part in parts], False) for name in names}
-        return replace(parts[0], **columns, flags=flags, errors=errors)._take(np.argsort(places))
+        return replace(parts[0], **columns, flags=flags, errors=errors)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.value, dtype) if copy else np.asarray(self.value, dtype)
@@ -410,7 +394,7 @@ EMPTY: dict[str, Any] = {
         ("value", "raw", "smoothing", "distribution", "plain", "bound", "other", "stderr"),
         math.nan,
     ),
-    "stem": 0,
+    "stem": -1,
     **dict.fromkeys(("images", "captions", "ids", "signatures"), ""),
     **dict.fromkeys(("sentences", "sources", "numbers", "names"), None),
 }

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from discode._cli import app
 from discode._pairs import Pair
 from discode._scores import COLUMNS
-from discode.bulk._columns import VERSION
+from discode.bulk._writers import VERSION
 from discode.decoders import get_decoder
 from discode.images import demo_path
 from discode.metrics._scorefile import ScoreFile

@@ -22,9 +22,9 @@ from discode._pairs import Pair
 from discode._prompts import Prompt
 from discode._scales import Scale
 from discode.bulk._chunks import ChunkPlace, PairChunk
-from discode.bulk._columns import file_columns
 from discode.bulk._judging import ScoredChunk, judge_chunk
 from discode.bulk._ray import _joined, _pack, _probe, _unpack, _Worker
+from discode.bulk._writers import file_columns
 from discode.readings import Readings
 from tests.helpers.command_line import run
 from tests.helpers.instant import Instant, rows
@@ -48,13 +48,14 @@ class Batches(Instant):
 
 
 def chunk_of(images: Sequence[str]) -> PairChunk:
-    """A chunk with a caption for each image; "?" is a row that is no pair, "!" one that fails."""
+    """A chunk with a caption for each image; "?" is a broken row, "!" one that fails."""
     captions = [f"caption {n} {'x!' * (image == '!')}" for n, image in enumerate(images)]
-    pairs = [None if i == "?" else Pair(i, c) for i, c in zip(images, captions, strict=True)]
-    errors = {n: f"row {n} is broken" for n, image in enumerate(images) if image == "?"}
-    ids = [f"r{n}" for n in range(len(images))]
+    pairs = [
+        Pair(image, caption, (), f"r{n}", f"row {n} is broken" * (image == "?"))
+        for n, (image, caption) in enumerate(zip(images, captions, strict=True))
+    ]
     samples = [{"n": n} for n in range(len(images))]
-    return PairChunk(ChunkPlace(), "set", ids, list(images), captions, pairs, errors, samples)
+    return PairChunk(ChunkPlace(), "set", pairs, list(images), captions, samples)
 
 
 def judged(judge: Judge, chunk: PairChunk, count: int, min_score: float | None) -> ScoredChunk:
@@ -89,10 +90,10 @@ def test_bounds_of_some_parts_are_kept() -> None:
     values = np.array([0.1, 0.2])
     scores = discode.decode(np.log(np.full((2, 10), 0.1)))
     parts = [discode.Scores(values, scores.signature, bound=b) for b in (None, values / 10)]
-    joined = discode.Scores.join(parts, [3, 1, 0, 2])
-    assert joined.value.tolist() == [0.1, 0.2, 0.2, 0.1]
+    joined = discode.Scores.join(parts)
+    assert joined.value.tolist() == [0.1, 0.2, 0.1, 0.2]
     assert joined.bound is not None
-    np.testing.assert_array_equal(joined.bound, [0.01, np.nan, 0.02, np.nan])
+    np.testing.assert_array_equal(joined.bound, [np.nan, np.nan, 0.01, 0.02])
 
 
 @contextmanager

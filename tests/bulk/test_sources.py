@@ -35,20 +35,14 @@ def chunks(path: Path, **options: Any) -> Iterator[PairChunk]:
 
 
 def read(path: Path, **options: Any) -> tuple[list[Pair | None], list[str], dict[int, str]]:
-    """Return pairs, ids, and errors by the row's place in all."""
-    pairs: list[Pair | None] = []
-    ids: list[str] = []
-    errors: dict[int, str] = {}
-    for chunk in chunks(path, **options):
-        errors |= {len(pairs) + place: reason for place, reason in chunk.errors.items()}
-        pairs += chunk.pairs
-        ids += chunk.ids
-    assert sorted(errors) == [number for number, pair in enumerate(pairs) if pair is None]
-    return pairs, ids, errors
+    """Return pairs, None for a broken row, with ids, and errors by the row's place in all."""
+    rows = [pair for chunk in chunks(path, **options) for pair in chunk.pairs]
+    errors = {number: row.problem for number, row in enumerate(rows) if row.problem}
+    return [None if row.problem else row for row in rows], [row.id for row in rows], errors
 
 
 def captions(path: Path, **options: Any) -> list[str | None]:
-    return [None if pair is None else pair.caption for pair in read(path, **options)[0]]
+    return [pair.caption or None for chunk in chunks(path, **options) for pair in chunk.pairs]
 
 
 def samples(count: int, caption: bytes = b"caption", image: bytes = b"") -> dict[str, bytes]:
@@ -345,7 +339,7 @@ def test_an_image_that_is_stored_once_does_not_fill_the_memory(tmp_path: Path, k
     before = pa.total_allocated_bytes()
     for chunk in chunks(path):
         sizes.append(len(chunk))
-        pairs += [pair and (pair.caption, pair.image == image) for pair in chunk.pairs]
+        pairs += [(pair.caption, pair.image == image) for pair in chunk.pairs]
         assert pa.total_allocated_bytes() - before < 160_000_000
         del chunk
     assert pairs == [(caption, True) for caption in texts]

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 def print_estimate(
     judge: Judge,
-    chunks: Iterable[Sequence[Pair | None]],
+    chunks: Iterable[Sequence[Pair]],
     store: Path | None,
     *,
     may_be_empty: bool = False,
 ) -> None:
     """Print what scoring would send and cost, without sending or writing anything.
 
-    Pairs come in chunks, so any number of them fits in memory; None is a row without a pair.
+    Pairs come in chunks, so any number of them fits in memory.
     """
     from discode.backends._served.backend import Served
     from discode.backends._served.estimate import Estimate
@@ -48,9 +48,8 @@ def print_estimate(
     estimate, total, known = Estimate(0, 0, 0, 0, 0), 0, 0
     for chunk in map(list, chunks):
         if judge.by == "sentence":
-            chunk = [each for pair in chunk for each in (sentence_pairs(pair) if pair else [None])]
-        asked = share_images([pair for pair in chunk if pair is not None])
-        pairs = [pair for pair in asked if not pair.problem]
+            chunk = [each for pair in chunk for each in sentence_pairs(pair)]
+        pairs = [pair for pair in share_images(chunk) if not pair.problem]
         new = [pair for pair in pairs if not (in_store and _item(pair) in in_store)]
         estimate += backend.estimate(new, prompt, on)
         estimate += Estimate(0, 0, 0, 0, 0, len(chunk) - len(pairs))

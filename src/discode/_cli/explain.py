@@ -72,11 +72,8 @@ def explain(
     failed: Failures = []
     if not source:
         (chunk,) = rows.read(CHUNK_ROWS)
-        lowest = [
-            (math.nan, name, pair)
-            for name, pair in zip(chunk.images, chunk.pairs, strict=True)
-            if pair
-        ]
+        named = zip(chunk.images, chunk.pairs, strict=True)
+        lowest = [(math.nan, name, pair) for name, pair in named]
         open_image(lowest[0][2].image)  # a missing or broken image is the same for all captions
     elif has_scores:
         scored = _read_scored(rows.files, images, annotations, failed)
@@ -155,9 +152,9 @@ def _score(judge: Judge, rows: Rows, failed: Failures) -> Iterator[ScoredPair]:
     with output.row_progress(rows.total) as progress:
         for chunk in rows.read(max(CHUNK_ROWS, judge.batch_size)):
             scores = judge_chunk(judges, chunk, progress=progress).rows[""]
-            failed += [(chunk.ids[n], reason) for n, reason in sorted(scores.errors.items())]
+            failed += [(chunk.pairs[n].id, reason) for n, reason in sorted(scores.errors.items())]
             for score, image, pair in zip(scores, chunk.images, chunk.pairs, strict=True):
-                if pair is not None and not math.isnan(score):
+                if not math.isnan(score):
                     yield score, image, pair
 
 

@@ -37,7 +37,6 @@ from discode._files import remove_abandoned, replacing, writing
 from discode._scores import Scores
 from discode._signature import shortened_signature
 from discode.bulk import Totals
-from discode.bulk._columns import ScoredRows
 from discode.bulk._counting import RowCount
 from discode.bulk._writers import JsonLinesWriter, ScoreWriter, open_writer, score_format
 from discode.decoders import SIDE_BY_SIDE
@@ -359,13 +358,13 @@ def _refuse_dash(path: Path) -> None:
 @contextmanager
 def open_scores(
     out: Path | None, *, as_json: bool = False, show: bool = False
-) -> Iterator[Callable[[ScoredRows], None]]:
+) -> Iterator[Callable[[Mapping[str, Scores]], None]]:
     """Yield a callback that writes rows to a file, or prints them as JSON lines or a table.
 
     A file is written completely or not at all.
     """
     table = None if as_json or (out is not None and not show) else ScoreTable()
-    charted: list[ScoredRows] = []
+    charted: list[Mapping[str, Scores]] = []
     with ExitStack() as stack:
         writers = [] if table is None else [table.write]
         if out is not None:
@@ -374,7 +373,7 @@ def open_scores(
         if as_json:
             writers.append(print_json)
 
-        def write(rows: ScoredRows) -> None:
+        def write(rows: Mapping[str, Scores]) -> None:
             for take in writers:
                 take(rows)
             if show and not charted:
@@ -387,7 +386,7 @@ def open_scores(
         table.print()
 
 
-def print_json(rows: ScoredRows) -> None:
+def print_json(rows: Mapping[str, Scores]) -> None:
     lines = io.StringIO()
     ScoreWriter(JsonLinesWriter(lines), "jsonl").write(rows)
     sys.stdout.write(printable(lines.getvalue()))
@@ -405,7 +404,7 @@ class ScoreTable:
         self._named = False  # whether images and captions are shown
         self._total = 0
 
-    def write(self, rows: ScoredRows) -> None:
+    def write(self, rows: Mapping[str, Scores]) -> None:
         """Add rows; those after the first TABLE_ROWS are only counted."""
         first = next(iter(rows.values()))
         if not self._total:
@@ -419,7 +418,7 @@ class ScoreTable:
             self._add_row(rows, i)
         self._total += len(first.value)
 
-    def _add_row(self, rows: ScoredRows, i: int) -> None:
+    def _add_row(self, rows: Mapping[str, Scores], i: int) -> None:
         first = next(iter(rows.values()))
         cells = [_of_row(first.ids, i)]
         if self._named:
@@ -481,7 +480,7 @@ def _bar(p: float, width: int) -> str:
     return f"{p:5.3f} {'█' * full}{_EIGHTHS[rest].strip()}"
 
 
-def draw_charts(rows: ScoredRows) -> None:
+def draw_charts(rows: Mapping[str, Scores]) -> None:
     """Print charts of the first rows: token probabilities and each method's distribution."""
     for method, scores in rows.items():
         after, plain, smoothing = scores.distribution, scores.plain, scores.smoothing

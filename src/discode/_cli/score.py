@@ -10,20 +10,22 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
+
 from discode._cli import flags, output
 from discode._cli.dry_run import print_estimate
 from discode._cli.flags import JudgeSpec, with_judge
 from discode._judge import Judge
 from discode._pairs import make_pairs
+from discode._scores import Scores
 from discode.backends import KINDS, kind_of
 from discode.bulk import RunPlan, Totals, find_inputs, plan_run, score_to_folder
-from discode.bulk._chunks import CHUNK_ROWS, SCORES, PairChunk
-from discode.bulk._columns import ScoredRows, lowest_rows
+from discode.bulk._chunks import CHUNK_ROWS, SCORES, ChunkPlace, PairChunk
 from discode.bulk._counting import RowCount, count_rows
 from discode.bulk._folder import store_in
 from discode.bulk._formats import format_of
-from discode.bulk._judging import Methods, by_method, judge_chunk
-from discode.bulk._plan import chunk_of, read_chunks, read_signatures
+from discode.bulk._judging import Methods, by_method, join_rows, judge_chunk
+from discode.bulk._plan import read_chunks, read_signatures
 from discode.bulk._writers import SCORE_FORMATS
 from discode.decoders import SIDE_BY_SIDE, get_decoder
 from discode.errors import InputError, lookup
@@ -204,7 +206,8 @@ def read_input(
     if image is None or not captions:
         raise InputError("give an image and at least one caption, or --input FILE")
     path = image if images is None else str(images / image)
-    chunk = chunk_of(make_pairs(path, captions, references or None), [image] * len(captions))
+    pairs = make_pairs(path, captions, references or None)
+    chunk = PairChunk(ChunkPlace(), None, pairs, [image] * len(pairs), captions)
     return Rows(lambda _: iter([chunk]), RowCount(len(captions)))
 
 
@@ -234,7 +237,7 @@ def score_into(
         judges = by_method(judge, methods)
         seen: dict[str, set[str]] = {name: set() for name in judges}
         totals = Totals()
-        unsorted: list[ScoredRows] = []
+        unsorted: list[Mapping[str, Scores]] = []
         for chunk in chunks:
             scored = judge_chunk(judges, chunk, progress=progress)
             totals += Totals.of(scored.rows)
@@ -249,7 +252,7 @@ def score_into(
             if means is not None:
                 # Tars reuse image names for different images.
                 in_tar = chunk.source and format_of(Path(chunk.source)) == "tar"
-                images = chunk.ids if in_tar else chunk.images
+                images = [pair.id for pair in chunk.pairs] if in_tar else chunk.images
                 for name, scores in scored.rows.items():
                     means.setdefault(name, ClusteredMean()).add(scores.value, images)
         if not totals.rows:
@@ -261,6 +264,17 @@ def score_into(
         name: seen[name].pop() if len(seen[name]) == 1 else str(each.signature)
         for name, each in judges.items()
     }
+
+
+def lowest_rows(
+    parts: Sequence[Mapping[str, Scores]], by: str, top: int | None = None
+) -> dict[str, Scores]:
+    """Return the rows with the lowest values of the first method, those without one last."""
+    field = "value" if by == "score" else by
+    values = [getattr(next(iter(part.values())), field) for part in parts]
+    if any(value is None for value in values):
+        raise InputError(f"cannot sort by {by}: this method has no such column")
+    return join_rows(parts, np.argsort(np.concatenate(values), kind="stable")[:top])
 
 
 @dataclass(frozen=True)

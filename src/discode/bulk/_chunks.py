@@ -9,8 +9,8 @@ rows from another's, and a finished shard from an unfinished one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from discode._pairs import Pair
@@ -123,15 +123,13 @@ class ChunkPlace:
 
 @dataclass(frozen=True)
 class PairChunk:
-    """Some rows of one shard: pairs, or the reason for each row without one."""
+    """Some rows of one shard; the pair of a row that cannot be used has a ``problem``."""
 
     place: ChunkPlace
     source: str | None  # the name of their file; None for the command line
-    ids: Sequence[str]
+    pairs: Sequence[Pair]
     images: Sequence[str | None]  # what the input calls them; None for those without a name
     captions: Sequence[str | None]
-    pairs: Sequence[Pair | None]  # None where the row cannot be used
-    errors: Mapping[int, str] = field(default_factory=dict)  # number in the chunk to the reason
     samples: Sequence[Any] = ()  # the rows as they were read, to be written again
 
     def __len__(self) -> int:
@@ -145,11 +143,9 @@ class PairChunk:
 
         return replace(
             self,
-            ids=taken(self.ids),
+            pairs=taken(self.pairs),
             images=taken(self.images),
             captions=taken(self.captions),
-            pairs=taken(self.pairs),
-            errors={new: self.errors[old] for new, old in enumerate(rows) if old in self.errors},
             samples=taken(self.samples),
         )
 

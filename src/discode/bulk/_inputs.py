@@ -13,7 +13,6 @@ from pathlib import Path
 
 from discode._files import read_table, reading
 from discode.bulk._chunks import MANIFEST, Shard
-from discode.bulk._columns import holds_scores
 from discode.bulk._formats import FORMATS, check_format, format_of
 from discode.bulk._writers import SCORE_FORMATS
 from discode.errors import InputError
@@ -119,7 +118,7 @@ def is_score_file(file: Path) -> bool:
         row = next(read_table(file), ("", {}))[1] if format_of(file) in SCORE_FORMATS else {}
     except InputError:
         return False  # reading it reports the problem
-    return isinstance(row, dict) and holds_scores(row)
+    return isinstance(row, dict) and {"method", "score", "raw", "flags", "signature"} <= {*row}
 
 
 def _expand(name: str) -> list[Path]:

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discode._judge import Judge
 from discode._pairs import Pair
 from discode._scores import Progress, Scores
 from discode.bulk._chunks import ChunkPlace, PairChunk
-from discode.bulk._columns import ScoredRows, join_rows
 from discode.bulk._writers import select
 from discode.decoders import Decoder
 from discode.errors import StoppedError
@@ -89,7 +89,7 @@ class Totals:
         )
 
     @classmethod
-    def of(cls, rows: ScoredRows, passed: int = 0) -> Totals:
+    def of(cls, rows: Mapping[str, Scores], passed: int = 0) -> Totals:
         """Count some rows."""
         reasons = {i: reason for scores in rows.values() for i, reason in scores.errors.items()}
         ids = next(iter(rows.values())).ids or ()
@@ -117,7 +117,7 @@ class ScoredChunk:
     """The scores of a chunk."""
 
     place: ChunkPlace
-    rows: ScoredRows
+    rows: Mapping[str, Scores]
     signatures: Mapping[str, str]  # the judge's by method, the same for every chunk
     passed: int = 0  # rows that reach the threshold
     samples: Any = None  # those rows, to be written again; None if there are none
@@ -139,11 +139,16 @@ class ScoredChunk:
     @staticmethod
     def join(parts: Sequence[ScoredChunk], places: Sequence[int]) -> ScoredChunk:
         """Return parts of a chunk as one; ``places`` are those of their rows, part after part."""
-        order = np.argsort(places).tolist()
-        rows, start = join_rows([part.rows for part in parts], order), parts[0].place.start
-        numbers = tuple(range(start, start + len(order)))
+        rows = join_rows([part.rows for part in parts], np.argsort(places))
+        start = parts[0].place.start
+        numbers = tuple(range(start, start + len(places)))
         rows = {name: replace(scores, numbers=numbers) for name, scores in rows.items()}
         return replace(parts[0], rows=rows)
+
+
+def join_rows(parts: Sequence[Mapping[str, Scores]], order: NDArray[np.intp]) -> dict[str, Scores]:
+    """Return some rows of several parts; ``order`` has their numbers, part after part."""
+    return {name: Scores.join([part[name] for part in parts])[order] for name in parts[0]}
 
 
 def by_method(judge: Judge, methods: Methods | None = None) -> dict[str, Judge]:
@@ -163,18 +168,12 @@ def judge_chunk(
     min_score: float | None = None,
     progress: Progress | None = None,
 ) -> ScoredChunk:
-    """Read a chunk once and decode it by each method; rows without a pair fail with a reason."""
-    numbers = [number for number, pair in enumerate(chunk.pairs) if pair is not None]
-    pairs = [pair for pair in chunk.pairs if pair is not None]
-    reader, count = next(iter(judges.values())), len(chunk.pairs)
+    """Read a chunk once and decode it by each method."""
+    reader = next(iter(judges.values()))
     decoders = {name: judge.decoder for name, judge in judges.items()}
-    scores = reader.decode_all(pairs, decoders, progress)
-    if len(pairs) < count:
-        scores = {name: each.spread(numbers, count, chunk.errors) for name, each in scores.items()}
-        if progress:
-            progress(count - len(pairs))
     rows = at_rows(
-        scores, chunk.source, chunk.place.start, chunk.ids,
+        reader.decode_all(chunk.pairs, decoders, progress),
+        chunk.source, chunk.place.start, [pair.id for pair in chunk.pairs],
         names=tuple(chunk.images), captions=tuple(chunk.captions),
     )  # fmt: skip
     for name, judge in judges.items():
@@ -185,7 +184,11 @@ def judge_chunk(
 
 
 def at_rows(
-    scores: ScoredRows, source: str | None, start: int, ids: Sequence[str], **more: Any
+    scores: Mapping[str, Scores],
+    source: str | None,
+    start: int,
+    ids: Sequence[str],
+    **more: Any,
 ) -> dict[str, Scores]:
     """Add which rows of a file scores belong to: those from ``start``, with their ids."""
     numbers = tuple(range(start, start + len(ids)))
@@ -193,10 +196,10 @@ def at_rows(
     return {name: replace(each, **known) for name, each in scores.items()}
 
 
-def row_signatures(judge: Judge, pairs: Sequence[Pair | None]) -> tuple[str, ...]:
+def row_signatures(judge: Judge, pairs: Sequence[Pair]) -> tuple[str, ...]:
     """Return how each pair's own number is made: with references or without."""
     having = "all" if judge.backend.takes_references else "ignored"
-    kinds = ["none" if pair is None or not pair.references else having for pair in pairs]
+    kinds = [having if pair.references else "none" for pair in pairs]
     texts = {kind: str(judge.signature.with_fields(references=kind)) for kind in {*kinds}}
     return tuple(texts[kind] for kind in kinds)
 

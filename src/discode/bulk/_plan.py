@@ -8,31 +8,29 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from discode._files import coco_files, parse_json
-from discode._pairs import Pair, PairParser
+from discode._pairs import PairParser
 from discode._version import __version__
 from discode.bulk._chunks import (
     CHUNK_ROWS,
     MANIFEST,
     SHARD_ROWS,
-    ChunkPlace,
     ChunkPlan,
     PairChunk,
     Shard,
     Share,
     split,
 )
-from discode.bulk._columns import VERSION
 from discode.bulk._formats import FORMATS
 from discode.bulk._inputs import Inputs, find_inputs
 from discode.bulk._judging import Methods
 from discode.bulk._tables import make_chunk
-from discode.bulk._writers import FILE_WRITERS, TEXT_WRITERS, check_score_format
+from discode.bulk._writers import FILE_WRITERS, TEXT_WRITERS, VERSION, check_score_format
 from discode.errors import InputError
 
 LAYOUT = 3
@@ -225,9 +223,3 @@ def read_chunks(
         chunk = make_chunk(place, piece, name, prefix, parser)
         parser.check_ids(name)
         yield chunk
-
-
-def chunk_of(pairs: Sequence[Pair], images: Sequence[str | None]) -> PairChunk:
-    """Return pairs from memory as a chunk; ``images`` are the names of their images."""
-    ids, captions = [pair.id for pair in pairs], [pair.caption for pair in pairs]
-    return PairChunk(ChunkPlace(), None, ids, images, captions, pairs)

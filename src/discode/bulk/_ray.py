@@ -196,7 +196,7 @@ def _read(
         )
         try:
             for chunk in chunks:
-                images = (pair.image for pair in chunk.pairs if pair is not None)
+                images = (pair.image for pair in chunk.pairs)
                 size = sum(len(image) for image in images if isinstance(image, bytes))
                 count = min(most, len(chunk) // PART_ROWS, PART_BYTES // (size or 1))
                 parts = range(max(1, count))
@@ -259,19 +259,17 @@ class _Worker:
 
 
 def _rows_of_part(chunk: PairChunk, number: int, count: int, batch_size: int) -> list[int]:
-    """Return the rows of a part: some of the chunk's batches; the first also has what is no pair.
+    """Return the rows of a part, some of the chunk's batches.
 
     >>> from discode._pairs import Pair
-    >>> chunk = PairChunk(ChunkPlace(), None, [], [], [], [Pair(i, "") for i in "aabcabb"])
+    >>> chunk = PairChunk(ChunkPlace(), None, [Pair(image, "") for image in "aabcabb"], [], [])
     >>> _rows_of_part(chunk, 0, 2, batch_size=3), _rows_of_part(chunk, 1, 2, batch_size=3)
     ([0, 1, 4], [2, 5, 6, 3])
     """
-    known = [row for row, pair in enumerate(chunk.pairs) if pair is not None]
-    batches = batches_by_image([pair for pair in chunk.pairs if pair is not None], batch_size)
+    batches = batches_by_image(chunk.pairs, batch_size)
     first, last = (len(batches) * each // count for each in (number, number + 1))
-    rows = [known[place] for batch in batches[first:last] for place in batch]
     # In the order of the batches, so that the worker makes the same of them.
-    return rows if number else [*rows, *sorted({*range(len(chunk))}.difference(known))]
+    return [row for batch in batches[first:last] for row in batch]
 
 
 def _ask_judge(make: MakeJudge, methods: Methods | None) -> Any:

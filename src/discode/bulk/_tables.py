@@ -1,6 +1,6 @@
 """Tables of any size, a chunk at a time: CSV, TSV, JSON lines, Parquet, COCO's JSON.
 
-A broken row is a row without a pair and with a reason; it never ends a run. A file that is not a
+The pair of a broken row has a ``problem``; it never ends a run. A file that is not a
 table at all raises :class:`~discode.errors.InputError`.
 """
 
@@ -61,14 +61,12 @@ def make_chunk(
     place: ChunkPlace, rows: Sequence[Row], source: str, prefix: str, parser: PairParser
 ) -> PairChunk:
     """Turn rows into a chunk; a name that is not an id has a prefix."""
-    ids: list[str] = []
     images: list[str | None] = []
     captions: list[str | None] = []
-    pairs: list[Pair | None] = []
-    errors: dict[int, str] = {}
+    pairs: list[Pair] = []
     for number, row in enumerate(rows):
         name = prefix + (row.key or str(place.start + number))
-        image = caption = pair = None
+        image = caption = None
         try:
             if isinstance(row.fields, InputError):
                 raise row.fields
@@ -78,13 +76,12 @@ def make_chunk(
             caption = first_filled(row.fields, columns.caption)
             pair = parser.parse(row.fields, row.where, name)
         except InputError as error:
-            errors[number] = str(error)
-        ids.append(name)
+            pair = Pair("", "", (), name, str(error))
         images.append(image)
         captions.append(caption if isinstance(caption, str) else None)
         pairs.append(pair)
     samples = [row.sample for row in rows]
-    return PairChunk(place, source, ids, images, captions, pairs, errors, samples)
+    return PairChunk(place, source, pairs, images, captions, samples)
 
 
 def jsonl_rows(path: Path, name: str, plan: ChunkPlan, keep: bool) -> Iterator[Row]:

@@ -13,6 +13,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,10 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode._files import csv_cell, csv_writer
-from discode._scores import COLUMNS
-from discode.bulk._columns import VERSION, ScoredRows, file_columns
+from discode._scores import COLUMNS, Scores
 from discode.bulk._tars import Sample
 from discode.errors import InputError, lookup, require
+
+VERSION = 6
+"""Version of the columns of scores: in the manifest of a run, and in the metadata of Parquet."""
 
 encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder per call
 
@@ -116,8 +119,21 @@ class ScoreWriter:
     def __init__(self, table: Any, form: str) -> None:
         self._table, self._rows = table, SCORE_FORMATS[form]
 
-    def write(self, rows: ScoredRows) -> None:
+    def write(self, rows: Mapping[str, Scores]) -> None:
         self._table.write(self._rows(file_columns(rows)))
+
+
+def file_columns(scores: Mapping[str, Scores]) -> dict[str, list[Any]]:
+    """Return the columns of a score file, a row per item and method, None for nothing."""
+    by_method = []
+    for method, each in scores.items():
+        none = [None] * len(each)
+        columns = {name: column.take(each) or none for name, column in COLUMNS.items()}
+        by_method.append(columns | {"method": [method] * len(each)})
+    return {
+        name: list(chain.from_iterable(zip(*(each[name] for each in by_method), strict=True)))
+        for name in COLUMNS
+    }
 
 
 def _as_lines(columns: Mapping[str, list[Any]]) -> Iterator[str]:

@@ -72,9 +72,10 @@ class PairMetric(Metric):
     ) -> Scores:
         """Score N pairs, in order; what cannot be scored is NaN with its reason."""
         counts = np.ones(len(pairs), np.int64) if repeats is None else np.asarray(repeats, np.int64)
-        needed = "references" in self.needs
-        rows = [n for n, pair in enumerate(pairs) if pair.references or not needed]
-        errors = dict.fromkeys({*range(len(pairs))}.difference(rows), NO_REFERENCES)
+        lacking = NO_REFERENCES if "references" in self.needs else ""
+        reasons = [pair.problem or (not pair.references and lacking) for pair in pairs]
+        errors = {number: why for number, why in enumerate(reasons) if why}
+        rows = [number for number in range(len(pairs)) if number not in errors]
         value, flags = np.full(len(pairs), np.nan), {}
         if rows:
             scores = self.score_rows([pairs[n] for n in rows], counts[rows])
