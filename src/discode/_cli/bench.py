@@ -37,7 +37,6 @@ from discode.benchmarks import (
     BENCHMARKS,
     LIMIT,
     Benchmark,
-    find_benchmark,
     load_benchmark,
     load_present,
 )
@@ -240,19 +239,12 @@ def _output(typed: str | None, *, several: bool) -> tuple[Path | None, bool]:
 
 def _load(specs: list[str], data: Path, skip_missing: bool) -> list[Benchmark]:
     """Load benchmarks; raise if some are not in ``data``, or skip and report them."""
-    names = [find_benchmark(spec)[0].name for spec in specs]
-    if len({*names}) < len(names):
-        repeated = max(names, key=names.count)
-        raise InputError(f"-b {repeated} is given twice; use one run for each set of options")
     loaded, missing = load_present(specs, data)
     if missing and not skip_missing:
-        lacking = ", ".join(
-            name for name, spec in zip(names, specs, strict=True) if spec in missing
-        )
-        hint = f"missing: {lacking} (use --skip-missing to skip them). "
-        raise InputError((hint if len(names) > 1 else "") + ". ".join(missing.values()))
+        hint = f"missing: {', '.join(missing)} (use --skip-missing to skip them). "
+        raise InputError((hint if len(specs) > 1 else "") + ". ".join(missing.values()))
     if not loaded:
-        raise InputError(f"none of {', '.join(names)} is in {data}; see discode bench check")
+        raise InputError(f"none of {', '.join(missing)} is in {data}; see discode bench check")
     for reason in missing.values():
         output.note(f"skipped: {reason}", "yellow")
     return [*loaded.values()]

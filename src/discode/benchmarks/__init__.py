@@ -98,13 +98,18 @@ def find_benchmark(
 def load_present(
     specs: Sequence[str], data: str | os.PathLike[str]
 ) -> tuple[dict[str, Benchmark], dict[str, str]]:
-    """Load the benchmarks that a folder of them has, by spec, and the reasons for missing ones.
+    """Load the benchmarks that a folder of them has, by spec, and why others are missing, by name.
 
-    One whose files are there but damaged is an error.
+    One whose files are there but damaged is an error, and so is one that is named twice.
     """
+    found = [(spec, *find_benchmark(spec)) for spec in specs]
+    names = [row.name for _, row, _ in found]
+    if len({*names}) < len(names):
+        repeated = max(names, key=names.count)
+        raise InputError(f"-b {repeated} is given twice; use one run for each set of options")
     loaded: dict[str, Benchmark] = {}
     missing: dict[str, str] = {}
-    for spec, (row, options) in [(spec, find_benchmark(spec)) for spec in specs]:
+    for spec, row, options in found:
         folder = find_folder(row, data)
         try:
             loaded[spec] = row.read(folder, options)
@@ -112,7 +117,7 @@ def load_present(
             try:
                 row.find_files(folder)
             except InputError:
-                missing[spec] = str(error)
+                missing[row.name] = str(error)
             else:
                 raise
     return loaded, missing

@@ -22,7 +22,6 @@ from discode._columns import (
     PairColumns,
     first_filled,
     is_filled,
-    reference_list,
 )
 from discode._files import read_rows
 from discode._image_index import ImageFinder
@@ -124,8 +123,11 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     else:
         judgments = _preferences(builder, rows)
     kept = {name: options[name] for name in ("scale", "raters")} | named
-    lost = f"{count_of(len(unknown), 'image id')} {finder.advice('-b custom:annotations=FILE')}"
-    return builder.build(kept, judgments, [file], [lost] if unknown else [])
+    notes = []
+    if unknown:
+        advice = finder.advice("-b custom:annotations=FILE")
+        notes.append(f"{count_of(len(unknown), 'image id')} {advice}")
+    return builder.build(kept, judgments, [file], notes)
 
 
 def _layout(where: str, row: Mapping[str, Any], named: Mapping[str, str]) -> _Layout:
@@ -183,13 +185,10 @@ def _ratings(builder: BenchmarkBuilder, rows: _Entries, scale: str) -> Ratings:
     rated: set[tuple[int, str]] = set()
     judged = []
     for row in rows:
-        image, caption, value = (
-            row.text("image"),
-            row.text("caption"),
-            row.number("rating", low, high),
-        )
-        pair = builder.add(image, caption, _references(row), _text(row, "id"), row.where)
-        if rater := _text(row, "rater"):
+        image, caption = row.text("image"), row.text("caption")
+        value, rater = row.number("rating", low, high), row.optional("rater")
+        pair = builder.add(image, caption, row.references(), row.optional("id"), row.where)
+        if rater:
             row.check_new((pair, rater), rated)
         rated.add((pair, rater))
         judged.append((pair, value, raters.setdefault(rater, len(raters))))
@@ -204,28 +203,16 @@ def _preferences(builder: BenchmarkBuilder, rows: _Entries) -> Preferences:
         chosen = _SIDES.get(str(side).strip().lower()) if not isinstance(side, bool) else None
         if chosen is None:
             raise row.error("preference", "0 or 1, or a or b")
-        image, references = row.text("image"), _references(row)
-        key = _text(row, "id") or f"{image}#{i}"
+        image, references = row.text("image"), row.references()
+        key = row.optional("id") or f"{image}#{i}"
         row.check_new(key, keys)
         keys.add(key)
         left, right = (
             builder.add(image, row.text(f"caption_{side}"), references, f"{key}{side}", row.where)
             for side in "ab"
         )
-        judged.append((left, right, chosen, _text(row, "category") or "all"))
+        judged.append((left, right, chosen, row.optional("category") or "all"))
     return Preferences.of(judged)
-
-
-def _text(row: Entry, name: str) -> str:
-    """Read a field as text, "" where it is empty; 0 is not empty."""
-    value = row.fields.get(name)
-    return "" if value is None else str(value)
-
-
-def _references(row: Entry) -> tuple[str, ...]:
-    if not (cell := row.fields.get("references")):
-        return ()
-    return Entry({"references": reference_list(cell, row.where)}, row.where).texts("references")
 
 
 ROW = BenchmarkRow(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from discode._columns import reference_list
 from discode._files import parse_json, reading
 from discode.errors import InputError, shortened
 
@@ -43,6 +44,19 @@ class Entry:
         if not isinstance(value, list) or not all(isinstance(x, str) and x.strip() for x in value):
             raise self.error(name, "a list of texts")
         return tuple(" ".join(item.split()) for item in value)
+
+    def optional(self, name: str) -> str:
+        """Read a field as text, "" where it is missing or empty; 0 is not empty."""
+        value = self.fields.get(name)
+        return "" if value is None else str(value)
+
+    def references(self) -> tuple[str, ...]:
+        """Read "references", a list or a cell of them, () where there are none."""
+        if not (cell := self.fields.get("references")):
+            return ()
+        return Entry({"references": reference_list(cell, self.where)}, self.where).texts(
+            "references"
+        )
 
     def two_texts(self, name: str) -> tuple[str, str]:
         """Read a field that must be a list of two texts."""
