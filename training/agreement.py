@@ -127,7 +127,7 @@ def rendered(folder: Path, names: list[str], domain: str) -> list[Any]:
     paths: list[Any] = [folder / "images" / name for name in names]
     if domain == "photo":
         return paths
-    side = common.config()["data"]["image_size"]
+    side = common.config()["data"]["measured_size"]
     images = []
     for number, path in enumerate(paths):  # small first, as in training: grain belongs to style
         small = Image.open(path).convert("RGB").resize((side, side), Image.Resampling.BICUBIC)

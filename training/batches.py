@@ -121,6 +121,7 @@ class Lists:
         self.statement_rating = get("statement_rating").float()
         self.machine_owner = get("machine_owner").long()
         self.machine_penalty = get("machine_penalty").float()
+        self.sided = get("sided")
         self.before = get("extra_before")
         self.extra = Captions.load("extra", slots, device)
 

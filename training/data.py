@@ -26,7 +26,15 @@ from discode._probe.wrong_words import WORDS, swap
 from discode.backends._embedded.tokenizer import Bpe, byte_alphabet
 from training import common, extras, parts, people, questions, sources, statements
 from training.sources import SPLITS, Item
-from training.wrong_words import PENALTY, SPLICED, add_number, splice, swap_people
+from training.wrong_words import (
+    PENALTY,
+    SPLICED,
+    add_number,
+    names_side,
+    splice,
+    swap_people,
+    swap_side,
+)
 
 
 def pack_images(
@@ -40,7 +48,7 @@ def pack_images(
             if small.size != (size, size):
                 small = small.resize((size, size), Image.Resampling.BICUBIC)
         buffer = io.BytesIO()
-        small.save(buffer, kind, quality=quality, method=6)  # WebP: slow, an eighth smaller
+        small.save(buffer, kind, quality=quality, method=2)  # WebP: 6 is a tenth smaller, but slow
         return buffer.getvalue()
 
     with ThreadPoolExecutor(2) as pool:
@@ -125,9 +133,11 @@ def _spoil(
     if rng.random() > 0.12:
         # Numbers, colours and who it is are hard to see: preferred where the caption has some.
         kind = rng.choice(("number", "number", "colour", "colour", "people", "action", "", ""))
-        if kind == "people":
+        if rng.random() < 0.5:
+            swapped = swap_side(caption, references)
+        if swapped is None and kind == "people":
             swapped = swap_people(caption, references, rng)
-        elif kind:
+        elif swapped is None and kind:
             swapped = swap(caption, references, rng, kind)
         if kind == "number" and swapped is None:
             swapped = add_number(caption, references, rng)
@@ -178,7 +188,8 @@ def write_images(items: dict[str, list[Item]], settings: dict[str, Any]) -> None
     size = settings["image_size"]
     for split in ("dev", "test"):
         paths = [item.path for item in items[split]]
-        common.save_arrays(f"{split}.npz", pack_images(paths, size, settings["quality"]))
+        measured = settings["measured_size"], settings["quality"]
+        common.save_arrays(f"{split}.npz", pack_images(paths, *measured))
     numbers = np.random.default_rng(0).permutation(len(items["train"]))
     parcels = -(-len(numbers) // settings["parcel"])
     for parcel, part in enumerate(np.array_split(numbers, parcels)):
@@ -236,6 +247,7 @@ def write_text(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
     arrays["wrong_penalty"] = np.array([row[2] for row in made], np.float16)
     arrays["extra_before"] = np.array(before)
     arrays["own"] = np.array([statements.specificity(text) for text in captions], np.float16)
+    arrays["sided"] = np.array([any(map(names_side, item.captions)) for item in items["train"]])
     arrays["statement_first"] = np.cumsum([0, *map(len, stated)])
     arrays["statement_rating"] = np.array([r for rows in stated for _, r in rows], np.float16)
     arrays["machine_owner"] = np.array([row[0] for row in written], np.int32)
@@ -243,7 +255,6 @@ def write_text(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
     arrays["instruction"] = np.array(bpe.encode(instruction), np.int32)
     np.savez_compressed(common.BUILD / "text.npz", **arrays)
     parts.save_language(bpe, full)
-    parts.save_vision()
     lengths = np.diff(arrays["train_offset"])
     print(f"{len(captions)} captions, {len(made)} wrong ones, {len(bpe.tokens)} tokens")
     print(f"{sum(map(len, stated))} statements, {len(written)} captions by machines")
@@ -286,12 +297,19 @@ def main() -> None:
         settings["file"] = args.vocabulary
 
     items: dict[str, list[Item]] = {split: [] for split in SPLITS}
+    more: list[Item] = []  # dev images that nothing is measured on, with people's ratings
     about: dict[str, Any] = {"sources": [folder.name for folder in args.folders]}
     for number, folder in enumerate(args.folders):
         for split, rows in sources.read(folder).items():
             some = rows[: args.limit][: settings["dev_images"] if split == "dev" else None]
             items[split] += some
             about.setdefault(f"{split}_source", []).extend([number] * len(some))
+            if split == "dev" and not args.limit:
+                more += people.trained(rows[len(some) :])
+    if more:
+        items["train"] += more
+        about["train_source"] += [len(about["sources"])] * len(more)
+        about["sources"].append(people.RATED)
     for split, rows in items.items():
         about[split] = [item.path.name for item in rows]
     common.save_json("images.json", about)

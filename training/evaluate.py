@@ -6,14 +6,12 @@ Models are selected on dev images alone; agreement with people is measured on th
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from discode.backends._embedded.tokenizer import Bpe, normalise
-from training import agreement, common, images, questions
+from training import common, images, questions
 from training.agreement import expected
 from training.batches import Captions
 from training.model import CaptionJudge
@@ -35,7 +33,7 @@ def ask(
     """Return what a model says of uint8 images with N captions each; in bf16 unless ``exact``."""
     device = pixels.device.type
     with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda" and not exact):
-        return run(model, images.normal(pixels), Packed(*captions), special, mirror=True)
+        return run(model, images.normal(pixels), Packed(*captions), special)
 
 
 def read_pairs(
@@ -78,27 +76,6 @@ def dev(name: str, special: Special) -> dict[str, dict[str, float]]:
     )
     np.savez_compressed(common.BUILD / f"{name}_dev.npz", stem=stem, digits=digits)
     return questions.figures(expected(stem, digits), asked)
-
-
-def test(name: str, special: Special) -> None:
-    """Write what a trained model says of the judged pairs, as ``agreement read`` does of a file."""
-    folder, device = common.BUILD / "judged", str(special.instruction.device)
-    tokenizer = common.load_json("tokenizer.json")
-    bpe = Bpe(tokenizer["tokens"], tokenizer["merges"])
-    slots = common.config()["data"]["long_tokens"]
-    model, photos = load(name, device), images.rendered("test")
-    arrays: dict[str, Any] = {}
-    pairs = agreement.judged_pairs(folder, common.load_json("images.json")["test"])
-    for domain in agreement.DOMAINS:
-        pixels = photos if domain == "photo" else images.rendered("test", domain)
-        for which in ("expert", "crowd") if domain == "photo" else ("expert",):
-            image, texts = pairs[which]
-            rows = common.ragged([bpe.encode(" " + text) for text in texts])
-            captions = Captions.pad(*rows, slots, device)
-            stem, digits = read_pairs(model, pixels, image, captions, special)
-            arrays[f"{which}_{domain}_stem"] = stem
-            arrays[f"{which}_{domain}_digits"] = digits
-    np.savez_compressed(common.BUILD / f"{name}_test.npz", **arrays)
 
 
 def load(name: str, device: str) -> CaptionJudge:

@@ -2,9 +2,10 @@
 
 Reads the int8 weights RUN.w0, RUN.w1, ... of the build folder and writes one ONNX file: an image
 and its N captions go in, log-probabilities and hidden states come out. Weights are stored once, in
-int8, and turned to float when the file is loaded (an operation that the runtime folds away). The
-instruction's keys and values are constants. What captions need of the image comes out, too, and may
-go in again (``training/look_once.py``). Tokenizer and version are metadata.
+int8, and turned to float when the file is loaded (an operation that the runtime folds away); the
+tower multiplies in int8. The instruction's keys and values are constants. What captions need of the
+image comes out, too, and may go in again (``training/look_once.py``). Tokenizer and version are
+metadata.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch.nn import functional as F
 from discode._prompts import CAPTION_LAST
 from training import common, parts, quantise
 from training.batches import special_tokens
+from training.images import seen
 from training.look_once import RESTORE, look_once
 from training.model import HEAD, IMAGE, SIDE, WIDTH, CaptionJudge, Layer, rms
 from training.packing import Special
@@ -99,12 +101,12 @@ class Graph(nn.Module):
     def forward(self, pixels: Tensor, ids: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """Judge captions.
 
-        ``pixels`` (1, 3, 256, 256) floats 0 ... 255, ``ids`` (N, T + 3) captions with room for END
+        ``pixels`` (1, 3, 224, 224) floats 0 ... 255, ``ids`` (N, T + 3) captions with room for END
         and both stems, ``lengths`` (N,). Returns log P of the stems (N, 2), of the digits after
         "0." and "1." (N, 2, 10), and the hidden state at "0." (N, 576).
         """
         model, depth = self.model, len(self.model.layers)
-        image, e = model.image((pixels - 127) / 128, mirror=True)
+        image, e = model.image(seen(pixels / 255))
         image_at = self.start + torch.arange(IMAGE)[None]
         i_cos, i_sin = model.angles(image_at, image.dtype)
         i_mask = torch.full((IMAGE, IMAGE), -1e4).triu(1)[None, None]
@@ -139,8 +141,8 @@ class Graph(nn.Module):
                 cos, sin = _rows(cos[:, 0], at)[:, None], _rows(sin[:, 0], at)[:, None]
             else:
                 iq = layer.queries(image, i_cos, i_sin)
-                seen = attend(iq, [key, ik], [value, iv], i_mask[:, :, None])
-                image = layer.finish(image, seen)
+                shown = attend(iq, [key, ik], [value, iv], i_mask[:, :, None])
+                image = layer.finish(image, shown)
             x = layer.finish(x, attend(layer.queries(x, cos, sin), keys, values, mask))
         hidden = rms(x, model.norm)  # (N, 3, 576)
         logits = F.linear(hidden, model.embedding.weight)
@@ -174,6 +176,58 @@ def store_turned(graph: Any) -> None:
             graph.node.remove(node)
             for reader in graph.node:
                 reader.input[:] = [name if read == turned else read for read in reader.input]
+
+
+def name_weights(graph: Any, model: CaptionJudge) -> None:
+    """Give weights that the exporter turned or renamed the model's own names again."""
+    from onnx import numpy_helper
+
+    names: dict[tuple[tuple[int, ...], bytes], str] = {}
+    for name, weight in model.state_dict().items():
+        if weight.dim() == 2:
+            for way in (weight, weight.T):
+                names[tuple(way.shape), way.contiguous().numpy().tobytes()] = f"model.{name}"
+    known: dict[str, str] = {}
+    for tensor in graph.initializer:
+        if not tensor.name.startswith("model."):
+            weight = numpy_helper.to_array(tensor)
+            name = names.get((weight.shape, weight.tobytes()), tensor.name)
+            known[tensor.name] = tensor.name = name
+    for node in graph.node:
+        node.input[:] = [known.get(name, name) for name in node.input]
+
+
+def multiply_in_int8(graph: Any, part: str) -> None:
+    """Let products with restored weights of a part of the model multiply in int8.
+
+    What is multiplied is rounded to 255 steps between its least and largest value in the image;
+    weights have one scale per column.
+    """
+    from onnx import TensorProto, helper
+
+    restored = {node.output[0]: node for node in graph.node if node.op_type == RESTORE}
+    rounded: dict[str, str] = {}  # three products may share what they multiply
+    nodes = []
+    for node in graph.node:
+        x, weight = node.input[0], node.input[1] if len(node.input) > 1 else ""
+        if node.op_type != "MatMul" or not weight.startswith(part):
+            nodes.append(node)
+            continue
+        if x not in rounded:
+            rounded[x] = f"{x}.rounded"
+            outputs = [f"{x}.{name}" for name in ("rounded", "step", "zero")]
+            nodes.append(helper.make_node("DynamicQuantizeLinear", [x], outputs))
+        name = node.output[0]
+        product = [f"{x}.rounded", f"{weight}.q", f"{x}.zero"]
+        nodes += [
+            helper.make_node("MatMulInteger", product, [f"{name}.whole"]),
+            helper.make_node("Cast", [f"{name}.whole"], [f"{name}.cast"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", [f"{x}.step", f"{weight}.s"], [f"{name}.scale"]),
+            helper.make_node("Mul", [f"{name}.cast", f"{name}.scale"], [name]),
+        ]
+        nodes.remove(restored[weight])
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def to_int8(graph: Any) -> None:
@@ -240,7 +294,9 @@ def export(model: CaptionJudge, special: Special, path: Path, version: str) -> N
     proto = program.model_proto
     forget_origin(proto)
     store_turned(proto.graph)
+    name_weights(proto.graph, model)
     to_int8(proto.graph)
+    multiply_in_int8(proto.graph, "model.vision.blocks.")
     look_once(proto.graph)
     tokenizer = common.load_json("tokenizer.json")
     ids = {token: i for i, token in enumerate(tokenizer["tokens"])}

@@ -71,6 +71,26 @@ _SENTENCES = (
     "so it is described",
     "there is more to see",
     "it was taken by somebody",
+    "there is nothing more to say",
+    "nothing more is shown",
+    "this is everything in view",
+    "no more details are given",
+    "that was the description",
+    "the end",
+    "as one would expect",
+    "the photo was taken in the past",
+    "the rest is unremarkable",
+    "it is a picture like many others",
+    "everything else is background",
+    "the scene is as described",
+    "it is what it is",
+    "there are no other details",
+    "thank you for reading",
+    "and so on",
+    "see for yourself",
+    "more could be said",
+    "the viewer sees this",
+    "the picture has four corners",
 )
 """Said after a caption as a sentence of its own: it tells nothing."""
 
@@ -94,13 +114,13 @@ def _shout(rng: random.Random) -> str:
 def draw(count: int, seed: int) -> tuple[list[str], list[bool]]:
     """Return texts, and whether each stands before the caption.
 
-    A quarter are framings, a quarter sentences of their own after a full stop.
+    A fifth are framings, two fifths sentences of their own after a full stop.
     """
     rng = random.Random(seed)
     texts: list[str] = []
     before: list[bool] = []
     while len(texts) < count:
-        kind = rng.choice(("frame", "sentence", "shout", "shout"))
+        kind = rng.choice(("frame", "sentence", "sentence", "shout", "shout"))
         if kind == "shout":
             text = normalise(_shout(rng))
         else:

@@ -13,7 +13,7 @@ import io
 import math
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
@@ -28,8 +28,9 @@ from discode._paper.styles import render
 from training import common
 
 WORKERS = 14
-TESTED = ("sketch", "painting", "quickdraw", "clipart", "infograph", "noisy")
 FIRST = "train_00.npz"
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""ImageNet's, which the tower was trained with."""
 
 
 def parcel(name: str) -> tuple[np.ndarray, list[bytes]]:
@@ -141,9 +142,14 @@ def _render(job: tuple[str, str]) -> None:
     while not (common.BUILD / name).exists():
         time.sleep(1)
     pixels = []
+    settings = common.config()["data"]
+    side, measured = settings["image_size"], settings["measured_size"]
     for number, raw in zip(*parcel(name), strict=True):
         image = Image.open(io.BytesIO(raw)).convert("RGB")
-        pixels.append(np.asarray(render(image, style, seed=int(number)) if style else image))
+        if style:
+            image = image.resize((measured, measured), Image.Resampling.BICUBIC)
+            image = render(image, style, seed=int(number))
+        pixels.append(np.asarray(image.resize((side, side), Image.Resampling.BICUBIC)))
     part = Path(f"{file}.{os.getpid()}.npy")  # two processes may want the same images
     np.save(part, np.stack(pixels))
     part.replace(file)
@@ -157,23 +163,39 @@ def rendered(split: str, style: str = "") -> Tensor:
 
 
 def render_all() -> None:
-    """Decode all images, then render the first parcels in every style that a run trains with.
+    """Decode all images, and render the first parcels in every style that a run trains with.
 
-    The test images are rendered in all styles, to measure by.
+    A parcel is rendered when it comes, while others are decoded.
     """
-    jobs = [(name, "") for name in ("dev.npz", *parcels())]
+    jobs = [(name, "") for name in (*parcels(), "dev.npz")]
     some = parcels()[: common.config()["augment"]["parcels"]]
     jobs += [(name, style) for name in some for style in styles()]
-    jobs += [("test.npz", style) for style in ("", *TESTED)]
-    # Whoever trains beside it comes first.
-    with ProcessPoolExecutor(WORKERS, initializer=os.nice, initargs=(10,)) as pool:
-        list(pool.map(_render, jobs))
+    decoding = max(1, WORKERS // 4)
+    with ThreadPoolExecutor(2) as both:
+        made = [
+            both.submit(_all_of, [job for job in jobs if bool(job[1]) == styled], workers)
+            for styled, workers in ((False, decoding), (True, max(1, WORKERS - decoding)))
+        ]
+        for some_made in made:
+            some_made.result()
     print("made", len(jobs), "files of images", flush=True)
+
+
+def _all_of(jobs: list[tuple[str, str]], workers: int) -> None:
+    """Make files of images in so many processes; whoever trains beside them comes first."""
+    with ProcessPoolExecutor(workers, initializer=os.nice, initargs=(10,)) as pool:
+        list(pool.map(_render, jobs))
 
 
 def normal(pixels: Tensor) -> Tensor:
     """Return what the model sees (B, 3, H, W) of uint8 pixels (B, H, W, 3)."""
-    return (pixels.permute(0, 3, 1, 2).float() - 127) / 128
+    return seen(pixels.permute(0, 3, 1, 2).float() / 255)
+
+
+def seen(x: Tensor) -> Tensor:
+    """Return what the model sees of images (B, 3, H, W) in 0 ... 1: ImageNet's scale."""
+    mean, deviation = x.new_tensor(MEAN), x.new_tensor(DEVIATION)
+    return (x - mean[:, None, None]) / deviation[:, None, None]
 
 
 def roughen(x: Tensor, generator: torch.Generator) -> Tensor:
@@ -228,11 +250,16 @@ def roughen(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def augment(
-    pixels: Tensor, crop: float, generator: torch.Generator, rough: Tensor | None = None
+    pixels: Tensor,
+    crop: float,
+    generator: torch.Generator,
+    rough: Tensor | None = None,
+    sided: Tensor | None = None,
 ) -> Tensor:
     """Crop, flip and recolour uint8 images (B, H, W, 3); returns what the model sees.
 
-    ``rough`` is the rows that are made rough besides.
+    ``rough`` is the rows that are made rough besides; ``sided`` says of each image (B,) whether its
+    captions name a side, so that it is not flipped.
     """
     b, device = len(pixels), pixels.device
 
@@ -244,7 +271,10 @@ def augment(
     aspect = torch.exp(uniform(-0.2, 0.2))
     wide, high = (side * aspect.sqrt()).clamp(max=1), (side / aspect.sqrt()).clamp(max=1)
     theta = torch.zeros(b, 2, 3, device=device)
-    theta[:, 0, 0] = wide * torch.where(uniform(0, 1) < 0.5, -1.0, 1.0)
+    flipped = uniform(0, 1) < 0.5
+    if sided is not None:
+        flipped &= ~sided
+    theta[:, 0, 0] = wide * torch.where(flipped, -1.0, 1.0)
     theta[:, 1, 1] = high
     theta[:, 0, 2] = uniform(-1, 1) * (1 - wide)
     theta[:, 1, 2] = uniform(-1, 1) * (1 - high)
@@ -257,8 +287,7 @@ def augment(
     x = torch.where(uniform(0, 1, 1, 1, 1) < 0.08, x.mean(1, keepdim=True), x)
     if rough is not None and len(rough):
         x[rough] = roughen(x[rough].clamp(0, 1), generator)
-    x = (x.clamp(0, 1) * 255 - 127) / 128
-    return x.contiguous(memory_format=torch.channels_last)
+    return seen(x.clamp(0, 1))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The embedded judge: EfficientNet-Lite2, a few layers of SmolLM2, and a match adapter.
+"""The embedded judge: DINOv2 ViT-S/14, a few layers of SmolLM2, and a match adapter.
 
 One sequence per image: the instruction, 65 image tokens, then any number of captions, each of
 which sees the instruction, the image and itself:
@@ -12,7 +12,6 @@ comes first, so its keys and values are constants of the model, and all captions
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,41 +22,54 @@ from training import common, parts
 
 WIDTH, FEED, HEAD = 576, 1536, 64
 SIDE: int = common.config()["data"]["image_size"]
-IMAGE = (SIDE // 32) ** 2 + 1
-"""Tokens of an image: one per patch of 32 pixels, and one for the whole."""
+PATCH, SEEN, BLOCKS, SIX = 14, 384, 12, 6
+"""The tower's patches in pixels, width, blocks and heads."""
+GRID = SIDE // PATCH
+IMAGE = (GRID // 2) ** 2 + 1
+"""Tokens of an image: one for every four patches, and one for the whole."""
 MATCH = 384  # MiniLM's width: the adapter speaks its language
 
 
-class Vision(nn.Module):
-    """EfficientNet-Lite2 without its classifier: (B, 3, 256, 256) to (B, 1280, 8, 8)."""
+class Block(nn.Module):
+    """A block of the tower: attention and a feed-forward, each scaled per channel."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.spec: list[dict[str, Any]] = common.load_json("vision.json")
-        shapes = [conv["shape"] for conv in self.spec]
-        self.weight = nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in shapes])
-        self.bias = nn.ParameterList([nn.Parameter(torch.zeros(shape[0])) for shape in shapes])
+        self.norm1, self.norm2 = (nn.LayerNorm(SEEN, eps=1e-6) for _ in range(2))
+        self.qkv, self.proj = nn.Linear(SEEN, 3 * SEEN), nn.Linear(SEEN, SEEN)
+        self.fc1, self.fc2 = nn.Linear(SEEN, 4 * SEEN), nn.Linear(4 * SEEN, SEEN)
+        self.scale1, self.scale2 = (nn.Parameter(torch.ones(SEEN)) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Run the convolutions."""
-        saved = x
-        for conv, weight, bias in zip(self.spec, self.weight, self.bias, strict=True):
-            if conv["residual"] == "save":
-                saved = x
-            kernel, stride = conv["kernel"], conv["stride"]
-            if stride == 2:  # TensorFlow's "same" padding, as the weights were trained with
-                total = kernel - 2
-                before, after = total // 2, total - total // 2
-                x = F.conv2d(
-                    F.pad(x, (before, after, before, after)), weight, bias, 2, 0, 1, conv["groups"]
-                )
-            else:
-                x = F.conv2d(x, weight, bias, 1, kernel // 2, 1, conv["groups"])
-            if conv["relu"]:
-                x = F.relu6(x)
-            if conv["residual"] == "add":
-                x = x + saved
-        return x
+        """Run the block on (B, T, 384)."""
+        b, t, _ = x.shape
+        each = self.qkv(self.norm1(x)).view(b, t, 3, SIX, HEAD).permute(2, 0, 3, 1, 4)
+        q, k, v = each.unbind(0)
+        attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, SEEN)
+        x = x + self.scale1 * self.proj(attended)
+        out: Tensor = x + self.scale2 * self.fc2(F.gelu(self.fc1(self.norm2(x))))
+        return out
+
+
+class Tower(nn.Module):
+    """DINOv2 ViT-S/14: (B, 3, 224, 224) to (B, 257, 384), the class token before the patches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(3, SEEN, PATCH, PATCH)
+        self.first = nn.Parameter(torch.zeros(SEEN))
+        self.place = nn.Parameter(torch.zeros(GRID * GRID, SEEN))
+        self.blocks = nn.ModuleList([Block() for _ in range(BLOCKS)])
+        self.norm = nn.LayerNorm(SEEN, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Look at images, (u - mean) / deviation of ImageNet."""
+        x = self.patch(x).flatten(2).transpose(1, 2) + self.place
+        x = torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
+        for block in self.blocks:
+            x = block(x)
+        seen: Tensor = self.norm(x)
+        return seen
 
 
 def rms(x: Tensor, weight: Tensor) -> Tensor:
@@ -138,15 +150,14 @@ class CaptionJudge(nn.Module):
 
     def __init__(self, layers: int, *, dropout: float = 0.0, vision_dropout: float = 0.0) -> None:
         super().__init__()
-        self.vision = Vision()
+        self.vision = Tower()
         self.embedding = nn.Embedding(len(common.load_json("tokenizer.json")["tokens"]), WIDTH)
         self.layers = nn.ModuleList([Layer(dropout) for _ in range(layers)])
         self.norm = nn.Parameter(torch.ones(WIDTH))
-        self.image_norm = nn.LayerNorm(1280)
-        self.project_mean = nn.Linear(1280, WIDTH)
-        self.project = nn.Sequential(nn.Linear(1280, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
+        self.project_whole = nn.Linear(2 * SEEN, WIDTH)
+        self.project = nn.Linear(4 * SEEN, WIDTH)
         self.place = nn.Parameter(torch.zeros(IMAGE, WIDTH))
-        self.align = nn.Linear(1280, MATCH)
+        self.align = nn.Linear(2 * SEEN, MATCH)
         self.meaning = nn.Linear(WIDTH, MATCH)
         self.match = nn.Linear(MATCH + 1, WIDTH, bias=False)
         self.vision_dropout = nn.Dropout(vision_dropout)
@@ -157,10 +168,7 @@ class CaptionJudge(nn.Module):
     @torch.no_grad()
     def begin(self) -> None:
         """Load the pretrained parts, and scale what is new to them."""
-        vision, language = (np.load(common.BUILD / f"{n}.npz") for n in ("vision", "embedding"))
-        for number in range(len(self.vision.spec)):
-            self.vision.weight[number].copy_(torch.from_numpy(vision[f"{number}.weight"]))
-            self.vision.bias[number].copy_(torch.from_numpy(vision[f"{number}.bias"]))
+        language = np.load(common.BUILD / "embedding.npz")
         self.embedding.weight.copy_(torch.from_numpy(language["embedding"]))
         self.norm.copy_(torch.from_numpy(language["norm"]))
         for number, layer in enumerate(self.layers):
@@ -168,30 +176,25 @@ class CaptionJudge(nn.Module):
                 target = getattr(layer, name)
                 weight = target.weight if isinstance(target, nn.Linear) else target
                 weight.copy_(torch.from_numpy(value))
-        std, last = self.embedding.weight.std().item(), self.project[2]
-        assert isinstance(last, nn.Linear)
-        scales = {self.project_mean: std / math.sqrt(1280), last: 2 * std / math.sqrt(WIDTH)}
-        for linear, scale in scales.items():
-            nn.init.normal_(linear.weight, std=scale)
-            nn.init.zeros_(linear.bias)
         nn.init.normal_(self.match.weight, std=0.02)
+        self.vision.load_state_dict(parts.tower(GRID))
+        std = self.embedding.weight.std().item()
+        for linear in (self.project_whole, self.project):
+            nn.init.normal_(linear.weight, std=std / math.sqrt(linear.in_features))
+            nn.init.zeros_(linear.bias)
+        nn.init.normal_(self.align.weight, std=1 / math.sqrt(self.align.in_features))
+        nn.init.zeros_(self.align.bias)
 
-    def image(self, pixels: Tensor, *, mirror: bool) -> tuple[Tensor, Tensor]:
-        """Turn pixels (B, 3, 256, 256), (u - 127)/128, into tokens (B, 65, 576) and e (B, 384).
-
-        A mirror image means the same: with ``mirror``, the summary is the mean of both.
-        """
-        if mirror:
-            features, mirrored = self.vision(torch.cat([pixels, pixels.flip(-1)])).chunk(2)
-            mean = (features.mean((2, 3)) + mirrored.mean((2, 3))) / 2
-        else:
-            features = self.vision(pixels)
-            mean = features.mean((2, 3))
-        mean = self.image_norm(mean)
-        grid = self.image_norm(features.flatten(2).transpose(1, 2))
-        first = self.project_mean(self.vision_dropout(mean))[:, None]
-        tokens = torch.cat([first, self.project(self.vision_dropout(grid))], dim=1) + self.place
-        return tokens, F.normalize(self.align(self.vision_dropout(mean)).float(), dim=-1)
+    def image(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn normalised pixels (B, 3, 224, 224) into tokens (B, 65, 576) and e (B, 384)."""
+        seen = self.vision(pixels)
+        b, half = len(seen), GRID // 2
+        whole = torch.cat([seen[:, 0], seen[:, 1:].mean(1)], dim=-1)
+        squares = seen[:, 1:].reshape(b, half, 2, half, 2, SEEN).transpose(2, 3)
+        squares = squares.reshape(b, half * half, 4 * SEEN)
+        first = self.project_whole(self.vision_dropout(whole))[:, None]
+        tokens = torch.cat([first, self.project(self.vision_dropout(squares))], dim=1) + self.place
+        return tokens, F.normalize(self.align(self.vision_dropout(whole)).float(), dim=-1)
 
     def angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return cos and sin (B, 1, T, 32) for positions (B, T)."""

@@ -123,11 +123,9 @@ def lay_out(packed: Packed, special: Special) -> Layout:
     )
 
 
-def run(
-    model: CaptionJudge, pixels: Tensor, packed: Packed, special: Special, *, mirror: bool = False
-) -> Answers:
+def run(model: CaptionJudge, pixels: Tensor, packed: Packed, special: Special) -> Answers:
     """Run the model over a packed batch."""
-    image, e = model.image(pixels, mirror=mirror)
+    image, e = model.image(pixels)
     dtype = torch.bfloat16 if torch.is_autocast_enabled(pixels.device.type) else torch.float32
     b, device, start = len(pixels), pixels.device, len(special.instruction)
     layout = lay_out(packed, special)

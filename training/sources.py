@@ -23,11 +23,15 @@ DRAWN = ("icons", "emoji", "stamps", "charts", "plots")
 
 @dataclass(frozen=True)
 class Item:
-    """An image, its normalised captions, and some that are known to be wrong."""
+    """An image, its normalised captions, some that are known to be wrong, some that people rated.
+
+    Ratings are on 0 ... 10.
+    """
 
     path: Path
     captions: tuple[str, ...]
     wrong: tuple[str, ...] = ()
+    rated: tuple[tuple[str, float], ...] = ()
 
 
 def flickr8k_captions(folder: Path) -> dict[str, list[str]]:

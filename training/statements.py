@@ -379,7 +379,9 @@ def make(items: Sequence[Item], seed: int) -> list[list[Statement]]:
             if short not in item.captions:
                 made[short] = specificity(caption) - points
         made |= dict.fromkeys(item.wrong, WRONG)
-        if rng.random() < 0.2:
+        if item.rated:  # where people have rated captions, only those count
+            made = dict(item.rated)
+        elif rng.random() < 0.2:
             made[rng.choice(EMPTY)] = VAGUE
         rows = list(made.items())
         rng.shuffle(rows)

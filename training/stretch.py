@@ -4,8 +4,7 @@ Everything after ``training.data``, in one process: the runs are trained one aft
 for as long, until END (in seconds since 1970: date +%s), on batches like the first one's and with
 what its teachers said. Then the last and its mixes with what it started from are measured, RUN_50
 for a SHARE of 0.5. Parcels of images may arrive until it trains, ``python -m training.images``
-decodes and renders them beside it; weights are saved as it goes. build/judged holds Flickr8k's text
-files.
+decodes and renders them beside it; weights are saved as it goes. Test images take no part.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ def main() -> None:
     first, *later = sys.argv[1].split(",")
     start = [common.config(run)["run"].get("start", [run]) for run in (first, *later)][-1]
     end, *shares = map(float, sys.argv[2:])  # what is wrong is told before anything is trained
-    if not (common.BUILD / "judged").is_dir():
-        raise SystemExit(f"{common.BUILD / 'judged'} is missing: put Flickr8k's text files there")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     world = World(common.config(first), device)
     sampler = prepare(world, first)
@@ -43,7 +40,6 @@ def main() -> None:
         mix.write(names[-1], [*start, run], [(1 - share) / len(start) for _ in start] + [share])
     for name in names:
         measure(world, name)
-        evaluate.test(name, world.special)
         world.log(name, "is measured")
 
 

@@ -1,6 +1,6 @@
 """Learning from teachers: captions that they write, and what they think of an image's pool.
 
-A teacher looks at the clean photograph and its mirror image. How much its opinion counts beside the
+A teacher looks at the clean photograph. How much its opinion counts beside the
 similarity to the references is what people's ratings of dev images say: a least-squares fit.
 
     python -m training.teachers RUN      dev images are asked about captions that RUN writes, too
@@ -9,6 +9,8 @@ similarity to the references is what people's ratings of dev images say: a least
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -32,18 +34,37 @@ TOGETHER, WRITTEN_TOGETHER = 128, 2048
 """Images at a time that teachers rate, and write captions of."""
 UNWRITTEN = ("stated", *DRAWN)
 """Sources whose few captions cannot rate what a machine writes."""
+KEPT, WRITTEN = "written.npz", ("ids", "lengths", "image")
+"""Captions that another model wrote of training images before, if there are any."""
 
 
-def learn_from(sampler: Sampler, names: list[str], world: World) -> None:
-    """Let teachers write captions, and rate the pool by similarity and by what they think."""
-    teachers = [evaluate.load(name, world.device) for name in names]
+@contextmanager
+def of_many_shapes() -> Iterator[None]:
+    """Compile and time nothing: there are new shapes, a few times each."""
     torch.compiler.set_stance("force_eager")
-    torch.backends.cudnn.benchmark = False  # new shapes, a few times each
+    torch.backends.cudnn.benchmark = False
+    yield
+    torch.backends.cudnn.benchmark = True
+    torch.compiler.set_stance("default")
+
+
+@of_many_shapes()
+def learn_written(sampler: Sampler, teachers: list[CaptionJudge], world: World) -> None:
+    """Put captions by machines into the pool: known ones, kept ones, those that teachers write."""
     temperatures = common.config()["write"]["temperatures"]
+    if (common.BUILD / KEPT).exists():
+        kept = np.load(common.BUILD / KEPT)
+        ids, lengths, image = (torch.from_numpy(kept[name]).long() for name in WRITTEN)
+        add_written(sampler, ids, lengths, image, world)
     for teacher, temperature in product(teachers, temperatures):
-        add_written(sampler, teacher, temperature, world)
+        for rows in torch.split(written_of(world), WRITTEN_TOGETHER):
+            shown = world.photos.pixels[rows]
+            written = writer.write(teacher, shown, world.special, temperature)
+            add_written(sampler, *written, rows, world)
     world.log(len(sampler.lists.machine_owner), "captions by machines:", world.written[::20_000])
     owner = sampler.lists.machine_owner
+    if not len(owner):
+        return
     texts = common.load_json("captions.json")["machine"] + world.written
     meaning = torch.from_numpy(parts.sentence_embeddings(texts)).to(world.device)
     s, left = zip(
@@ -55,35 +76,39 @@ def learn_from(sampler: Sampler, names: list[str], world: World) -> None:
     )
     sampler.add_machine(sampler.labels.rate(torch.cat(s), torch.cat(left)))
     world.log("the pool has", tuple(sampler.pool.captions.shape))
+
+
+@of_many_shapes()
+def ask_teachers(sampler: Sampler, teachers: list[CaptionJudge], world: World) -> None:
+    """Rate the pool by similarity and by what teachers think."""
     opinions = [pool_opinion(teacher, sampler, world) for teacher in teachers]
     world.log("teachers have rated it")
     scale = torch.tensor(weights(teachers, world), device=world.device)
     rate_pool(sampler, opinions, scale)
-    torch.backends.cudnn.benchmark = True
-    torch.compiler.set_stance("default")
 
 
-def add_written(sampler: Sampler, teacher: CaptionJudge, temperature: float, world: World) -> None:
-    """Let a teacher write a caption of each photograph."""
-    about, settings = common.load_json("images.json"), common.config()["write"]
-    tokens = common.load_json("tokenizer.json")["tokens"]
+def written_of(world: World) -> Tensor:
+    """Return the numbers of the photographs that machines write captions of."""
+    about = common.load_json("images.json")
     skipped = [i for i, name in enumerate(about["sources"]) if name in UNWRITTEN]
     source = torch.tensor(about["train_source"])
-    chosen = torch.nonzero(~torch.isin(source, torch.tensor(skipped)))[:, 0].to(world.device)
-    first = sampler.labels.first.tolist()
+    return torch.nonzero(~torch.isin(source, torch.tensor(skipped)))[:, 0].to(world.device)
+
+
+def add_written(sampler: Sampler, ids: Tensor, lengths: Tensor, rows: Tensor, world: World) -> None:
+    """Add a caption (ids (n, T), lengths (n,)) of each of the images ``rows`` (n,)."""
+    about, settings = common.load_json("images.json"), common.config()["write"]
+    texts = writer.spelt(ids, lengths, common.load_json("tokenizer.json")["tokens"])
+    numbers, first = rows.tolist(), sampler.labels.first.tolist()
     captions = common.load_json("captions.json")["train"]
-    for rows in torch.split(chosen, WRITTEN_TOGETHER):
-        ids, lengths = writer.write(teacher, world.photos.pixels[rows], world.special, temperature)
-        texts = writer.spelt(ids, lengths, tokens)
-        numbers = rows.tolist()
-        own = [captions[first[i] : first[i + 1]] for i in numbers]
-        absent = [
-            world.boxes.named_absent(about["train"][i], text, said)
-            for i, text, said in zip(numbers, texts, own, strict=True)
-        ]
-        penalty = torch.tensor(absent, device=world.device) * settings["named_absent"]
-        sampler.lists.add_machine(ids, lengths, rows, penalty + settings["weak"])
-        world.written += texts
+    own = [captions[first[i] : first[i + 1]] for i in numbers]
+    absent = [
+        world.boxes.named_absent(about["train"][i], text, said)
+        for i, text, said in zip(numbers, texts, own, strict=True)
+    ]
+    penalty = torch.tensor(absent).float() * settings["named_absent"] + settings["weak"]
+    sampler.lists.add_machine(*(x.to(world.device) for x in (ids, lengths, rows, penalty)))
+    world.written += texts
 
 
 def pool_opinion(teacher: CaptionJudge, sampler: Sampler, world: World) -> Tensor:

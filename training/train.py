@@ -3,7 +3,7 @@
 The schedule is a cosine over the run's minutes, so that no run is cut before its end; with --steps
 it is one over so many steps, the same on every machine. A run with teachers learns the ratings of
 similarity and teachers together, as people's ratings weigh them (``people.py``), and learns from
-captions that the teachers wrote, too (``writer.py``).
+captions that the teachers wrote, too (``writer.py``), or that another model wrote before.
 
 A run can be stopped and goes on from its checkpoint. The weights are saved before anything is
 evaluated: build/RUN.pt (averaged over training, fp16) and build/RUN.json (figures on dev).
@@ -16,6 +16,7 @@ import copy
 import json
 import math
 import time
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training import common, evaluate, images, mix, statements
+from training import common, evaluate, images, mix, parts, statements
 from training.batches import Batch, Lists, Sampler, special_tokens
 from training.images import Photos
 from training.labels import Labels
-from training.model import WIDTH, CaptionJudge
+from training.model import BLOCKS, GRID, WIDTH, CaptionJudge
 from training.packing import Answers, run
-from training.teachers import learn_from
+from training.teachers import ask_teachers, learn_written
 
-CHECKPOINT_EVERY = 500
+CHECKPOINT_EVERY = 1000
 COMPILING = 40
 """Seconds that a run compiles before its clock starts."""
 WORDS, TELLING = 1000, 3
@@ -88,13 +89,19 @@ class Pupil:
             model.load_state_dict(mix.mean(about["start"])[1])
         else:
             model.begin()
-        model.vision.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a known gap in torch's stubs
         self.name, self.model = name, model.train()
         self.average = copy.deepcopy(model).requires_grad_(False).eval()
         self.names = nn.Linear(WIDTH, names, device=device)
         nn.init.constant_(self.names.bias, -8.0)  # hardly anything is in an image, in any token
         compile_for(model, device)
         self.adam = optimiser(model, self.names, optim, device == "cuda")
+        untouched = parts.tower(GRID)
+        own = {id(p): name for name, p in model.vision.named_parameters()}
+        self._anchors = [
+            [untouched[own[id(p)]].to(device) for p in group["params"] if id(p) in own]
+            for group in self.adam.param_groups
+        ]
+        self._pull = optim["pull"]
 
     def learn(self, losses: dict[str, Tensor], keep: float) -> None:
         """Take one step down the loss and move the average."""
@@ -104,6 +111,9 @@ class Pupil:
         torch.nn.utils.clip_grad_norm_([*parameters, *self.names.parameters()], 1.0)
         self.adam.step()
         with torch.no_grad():
+            for group, anchors in zip(self.adam.param_groups, self._anchors, strict=True):
+                if anchors:  # what ImageNet's successors taught the tower is worth keeping
+                    torch._foreach_lerp_(group["params"], anchors, group["lr"] * self._pull)
             torch._foreach_lerp_(
                 list(self.average.parameters()), [p.detach() for p in parameters], 1 - keep
             )
@@ -135,10 +145,11 @@ class Pupil:
 def compile_for(model: CaptionJudge, device: str) -> None:
     """Compile what is compiled on a GPU."""
     if device == "cuda":
+        torch._dynamo.config.recompile_limit = 64
         for layer in model.layers:
             layer.compile(dynamic=False)
-        if common.config()["optim"]["compile_vision"]:
-            model.vision.compile(dynamic=False)
+        for block in model.vision.blocks:
+            block.compile(dynamic=False)
 
 
 def autocast(device: str) -> torch.autocast:
@@ -209,29 +220,32 @@ def _agreement(wanted: Tensor, said: Tensor) -> Tensor:
 def optimiser(
     model: CaptionJudge, names: nn.Linear, settings: dict[str, Any], fused: bool
 ) -> torch.optim.AdamW:
-    """Return AdamW with a learning rate for each part."""
-    groups: dict[str, list[Tensor]] = {"vision": [], "language": [], "norms": []}
+    """Return AdamW with a learning rate for each part; the tower's falls from block to block.
+
+    The tower is not decayed towards zero: it is pulled towards what it began with.
+    """
+    groups: dict[str, list[Tensor]] = {"language": [], "norms": []}
     groups["new"] = list(names.parameters())
+    tower: dict[int, list[Tensor]] = defaultdict(list)
     for name, parameter in model.named_parameters():
-        part = name.split(".")[0]
+        part, *rest = name.split(".")
         if part == "vision":
-            groups["vision"].append(parameter)
+            above = int(rest[1]) + 1 if rest[0] == "blocks" else BLOCKS if rest[0] == "norm" else 0
+            tower[BLOCKS - above].append(parameter)
         elif part in ("layers", "embedding", "norm"):
             groups["language" if parameter.dim() > 1 else "norms"].append(parameter)
         else:
             groups["new"].append(parameter)
     decay = settings["weight_decay"]
     rows = [
-        ("vision", "vision", 0.01),
-        ("language", "language", decay),
-        ("norms", "language", 0.0),
-        ("new", "new", decay),
+        (groups["language"], settings["language"], decay),
+        (groups["norms"], settings["language"], 0.0),
+        (groups["new"], settings["new"], decay),
     ]
+    for below, parameters in tower.items():
+        rows.append((parameters, settings["vision"] * settings["falling"] ** below, 0.0))
     return torch.optim.AdamW(
-        [
-            {"params": groups[g], "lr": settings[rate], "weight_decay": wd, "base": settings[rate]}
-            for g, rate, wd in rows
-        ],
+        [{"params": p, "lr": rate, "weight_decay": wd, "base": rate} for p, rate, wd in rows],
         betas=(0.9, 0.98),
         fused=fused,
     )
@@ -314,9 +328,11 @@ def prepare(world: World, name: str, *, styles: bool = False) -> Sampler:
     sampler = Sampler(config, world.labels, world.lists)
     world.photos.wait(styles=styles)
     sampler.arrived(world.photos.ready)
-    if teachers := config["run"].get("teachers"):
-        torch.manual_seed(config["run"]["seed"])  # what teachers write is drawn
-        learn_from(sampler, teachers, world)
+    teachers = [evaluate.load(other, world.device) for other in config["run"].get("teachers", ())]
+    torch.manual_seed(config["run"]["seed"])  # what teachers write is drawn
+    learn_written(sampler, teachers, world)
+    if teachers:
+        ask_teachers(sampler, teachers, world)
     return sampler
 
 
@@ -355,7 +371,8 @@ def train(
             sampler.arrived(photos.ready)
         batch = sampler.draw(1_000_000 * (seed + 1) + step)
         pixels, rough = restyle(photos, batch.images, augment, [seed, step])
-        x = images.augment(pixels, augment["crop"], batch.generator, rough)
+        sided = sampler.lists.sided[batch.images]
+        x = images.augment(pixels, augment["crop"], batch.generator, rough, sided)
         with autocast(device):
             answers = run(pupil.model, x, batch.packed, world.special)
         losses = loss_of(answers, batch, world.labels, config["loss"])

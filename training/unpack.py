@@ -17,12 +17,6 @@ from training import common
 from training.look_once import RESTORE
 
 
-def renamed(layers: int) -> list[str]:
-    """Return the weights that the exporter transposes and renames, in the order of the graph."""
-    last = [f"layers.{layers - 1}.{part}" for part in ("q", "o", "gate", "up", "down")]
-    return [f"{name}.weight" for name in ("project.0", "project.2", "meaning", "match", *last)]
-
-
 def weights(file: Path) -> dict[str, Tensor]:
     """Return a finished file's weights under the model's names, in float."""
     import onnx
@@ -32,23 +26,19 @@ def weights(file: Path) -> dict[str, Tensor]:
     arrays = {t.name: onnx.numpy_helper.to_array(t) for graph in graphs for t in graph.initializer}
     restored = [node for graph in graphs for node in graph.node if node.op_type == RESTORE]
     axes = {node.input[0]: node.attribute[0].i for node in restored}
-    products = [node for graph in graphs for node in graph.node if node.op_type == "MatMul"]
-    turned = {name for node in products for name in node.input}
+    products = [node for graph in graphs for node in graph.node if "MatMul" in node.op_type]
+    whole_numbers = [node.input[1] for node in products if node.op_type == "MatMulInteger"]
+    axes |= dict.fromkeys(whole_numbers, 1)
+    turned = {name.removesuffix(".q") for node in products for name in node.input}
     found: dict[str, np.ndarray] = {}
-    moved: list[np.ndarray] = []
     for name, value in arrays.items():
         if name in axes:
             name = name.removesuffix(".q")
             scales = np.expand_dims(arrays[f"{name}.s"], [*range(1, value.ndim)])
             value = value.astype(np.float32) * np.moveaxis(scales, 0, axes[f"{name}.q"])
             value = value.T if name in turned else value
-            if not name.startswith("model."):
-                moved.append(value)
-                continue
         if name.startswith("model.") and not name.endswith((".s", "model.inverse")):
             found[name.removeprefix("model.")] = value
-    layers = 1 + max(int(name.split(".")[1]) for name in found if name.startswith("layers."))
-    found |= dict(zip(renamed(layers), moved, strict=True))
     return {name: torch.from_numpy(np.array(value)) for name, value in found.items()}
 
 

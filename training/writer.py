@@ -25,7 +25,7 @@ def write(
     """
     device = pixels.device
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-        seen, _ = model.image(images.normal(pixels), mirror=False)
+        seen, _ = model.image(images.normal(pixels))
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
         b, start = len(pixels), len(special.instruction)
         caches: list[tuple[Tensor, Tensor]] = []

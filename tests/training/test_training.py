@@ -257,12 +257,9 @@ def test_a_stretch_that_is_late_ends_and_makes_what_was_not_brought(
     before = np.load(common.BUILD / "train_meaning.npz")["q"]
     (common.BUILD / "train_meaning.npz").unlink()
     monkeypatch.setattr(evaluate, "dev", lambda *_: {})
-    monkeypatch.setattr(evaluate, "test", lambda *_: None)
     asked = common.load_json("questions.json")
-    for words in (("pupil,nobody", 0), ("pupil", 0)):  # no such run, no text files of Flickr8k
-        with pytest.raises(SystemExit):
-            command(monkeypatch, stretch.main, *words)
-    (common.BUILD / "judged").mkdir()
+    with pytest.raises(SystemExit):  # no such run
+        command(monkeypatch, stretch.main, "pupil,nobody", 0)
     command(monkeypatch, stretch.main, "pupil,second", 0, 0)
     assert np.array_equal(np.load(common.BUILD / "train_meaning.npz")["q"], before)
     kinds = common.load_json("questions.json")["kind"]
@@ -295,8 +292,9 @@ def test_the_file_is_measured(
     captions = Captions.pad(flat, offset, 64, "cpu")
     says = evaluate.read_pairs(model, images.rendered("dev"), np.array([image]), captions, special)
     written = np.load(common.BUILD / "tiny_dev.npz")
-    assert np.abs(says[0][0] - written["stem"][0]).max() < 1e-3  # the file is the model
-    assert np.abs(says[1][0] - written["digits"][0]).max() < 1e-3
+    # The file is the model, but for the tower's products in int8.
+    assert np.abs(says[0][0] - written["stem"][0]).max() < 0.1
+    assert np.abs(says[1][0] - written["digits"][0]).max() < 0.1
     capsys.readouterr()
     command(monkeypatch, agreement.main, "figures", folder, "tiny")
     table = capsys.readouterr().out
