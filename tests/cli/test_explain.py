@@ -158,6 +158,19 @@ def test_a_score_file_chooses_by_its_own_scores(table: Path, tmp_path: Path) -> 
         assert server.asked == []
 
 
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_the_folder_of_a_run_is_its_scores(table: Path, tmp_path: Path, form: str) -> None:
+    judge = ("--images", demo_path(), "--model", "embedded")
+    run, scores = tmp_path / f"run.{form}", tmp_path / "s.jsonl"
+    call("score", "--input", table, *judge, "--shard-size", 2, "-o", f"{run}/")
+    call("score", "--input", table, *judge, "-o", scores)
+    explained = [call("explain", "--input", path, "--json", *judge) for path in (run, scores)]
+    assert explained[0].stdout == explained[1].stdout
+    assert explained[0].stdout.count("\n") == 4
+    next((run / "_done").iterdir()).unlink()
+    refused(call("explain", "--input", run, *judge), run.name)
+
+
 def test_a_score_file_of_image_ids_is_explained_and_shown(tmp_path: Path) -> None:
     """Its column ``file`` has what was opened; the ids alone lead to no file."""
     results, folder = tmp_path / "results.json", tmp_path / "images"

@@ -20,6 +20,7 @@ from discode._judge import Judge
 from discode._pairs import Pair, PairParser
 from discode.bulk import Totals
 from discode.bulk._chunks import CHUNK_ROWS
+from discode.bulk._folder import check_finished
 from discode.bulk._inputs import is_score_file
 from discode.bulk._judging import EXAMPLES, judge_chunk
 from discode.errors import InputError, count_of
@@ -76,6 +77,8 @@ def explain(
         lowest = [(math.nan, name, pair) for name, pair in named]
         open_image(lowest[0][2].image)  # a missing or broken image is the same for all captions
     elif has_scores:
+        for path in source:
+            check_finished(path)
         scored = _read_scored(rows.files, images, annotations, failed)
         lowest = heapq.nsmallest(top or LOWEST, scored, itemgetter(0))
     else:

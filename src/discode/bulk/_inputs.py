@@ -68,7 +68,8 @@ def find_inputs(source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
     A folder stands for the tables and tars directly in it; a pattern (``*``, ``?``, ``[``) for what
     it matches. Formats do not mix: folders that hold both Parquet files and tars, as img2dataset
     writes them, need a pattern. Nor do scores that discode wrote with tables that it is to judge:
-    a folder or a pattern that covers an earlier output would judge every row again.
+    a folder or a pattern that covers an earlier output would judge every row again. The folder of
+    a run stands for its scores.
     """
     names = [source] if isinstance(source, str | os.PathLike) else list(source)
     files = [file for name in names for file in _expand(os.fspath(name))]
@@ -125,7 +126,8 @@ def _expand(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
         # A hidden file is half-written, or the system's own.
-        files = [f for f in sorted(path.iterdir()) if format_of(f) and not f.name.startswith(".")]
+        names = (f for f in sorted(path.iterdir()) if f.name != MANIFEST and f.name[0] != ".")
+        files = [file for file in names if format_of(file)]
     elif path.exists():
         files = [path]
     elif glob.has_magic(name):
