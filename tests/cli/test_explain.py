@@ -17,6 +17,7 @@ from discode.images import demo_path
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.chat_servers import serving
 from tests.helpers.command_line import CAT, call, refused
+from tests.helpers.samples import write_tar
 
 CAPTIONS = ("a close up of a striped cat", "a striped cat on a snowboard")
 
@@ -169,6 +170,16 @@ def test_the_folder_of_a_run_is_its_scores(table: Path, tmp_path: Path, form: st
     assert explained[0].stdout.count("\n") == 4
     next((run / "_done").iterdir()).unlink()
     refused(call("explain", "--input", run, *judge), run.name)
+
+
+def test_images_in_a_tar_are_explained_by_the_tar(tmp_path: Path) -> None:
+    tar, run = tmp_path / "a.tar", tmp_path / "run"
+    write_tar(tar, {"1.jpg": (demo_path() / "cat.jpg").read_bytes(), "1.txt": b"a dog"})
+    judge = ("--model", "embedded")
+    call("score", "--input", tar, "-o", run, *judge)
+    refused(call("explain", "--input", run, *judge), tar.name)
+    done = call("explain", "--input", tar, "--store", run / "_readings.db", "--json", *judge)
+    assert json.loads(done.stdout)["caption"] == "a dog"
 
 
 def test_a_score_file_of_image_ids_is_explained_and_shown(tmp_path: Path) -> None:

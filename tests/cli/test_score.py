@@ -181,6 +181,16 @@ def test_the_mean_has_its_interval_over_images(tmp_path: Path, shipped: Path, in
     assert f"{numbers} over {8 if in_tar else 4} images" in " ".join(done.stderr.split())
 
 
+def test_a_folder_names_the_command_for_its_interval(tmp_path: Path, shipped: Path) -> None:
+    images = ["cat.jpg", "coffee.jpg", "astronaut.jpg"]
+    source, out = tmp_path / "pairs.csv", tmp_path / "scores"
+    source.write_text("\n".join(["image,caption", *(f"{name},a cat" for name in images)]))
+    done = call("score", "-i", source, "--images", demo_path(), "-o", out)
+    assert f"discode compare {out}" in " ".join(done.stderr.split())
+    found = discode.load().score([demo_path() / name for name in images], ["a cat"] * 3).interval()
+    assert f"{found.low:.4f} to {found.high:.4f}" in call("compare", out).stdout
+
+
 def test_nothing_vanishes_from_a_narrow_table(tmp_path: Path, recording: str) -> None:
     caption = "a caption of many words " * 8
     rows = [

@@ -142,6 +142,11 @@ def _read_scored(
                 failed.append((name, str(row.get("error") or "no score")))
             else:
                 image = image_name(row, PairColumns.among(row, where))
+                if image is None and (stored := row.get("source")):
+                    raise InputError(
+                        f"{where}: the image is stored in {stored}; give that file to --input "
+                        "(--store reuses its readings)"
+                    )
                 if (opened := row.get("file")) and annotations is None:
                     file = Path(str(opened))
                     within = images is None or file.is_relative_to(images.absolute())

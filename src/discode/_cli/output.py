@@ -564,7 +564,8 @@ def report(
         text = signatures[method]
         note(text if full else shortened_signature(text), "dim")
     if out is not None:
-        note(f"scores written to {out}", "dim")
+        interval = f"; for an interval over images: discode compare {out}" if out.is_dir() else ""
+        note(f"scores written to {out}{interval}", "dim")
         if min_score is not None:
             below = totals.rows - totals.failed - totals.passed
             passed = f"{totals.passed} pass {min_score}, {below} do not, {totals.failed} failed"
