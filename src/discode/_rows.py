@@ -172,8 +172,11 @@ class RowScorer:
     def _check(self, table: Any, new: Any) -> None:
         """Raise where a column is missing, or where a new one would overwrite an existing one."""
         have = list(table)
-        for name in self._names():
-            lookup({str(known): known for known in have}, name, "column")
+        for option in ("image", "caption", "references"):
+            if (name := getattr(self, option)) is None:
+                continue
+            also = f"; name the column: {option}=COLUMN"
+            lookup({str(known): known for known in have}, name, "column", also)
             if have.count(name) > 1:
                 raise InputError(f"{have.count(name)} columns are called {name!r}; rename them")
         for name in self._new(new):

@@ -357,7 +357,8 @@ def _missing_number(path: Path) -> str | None:
     if not re.fullmatch(r"\d{1,18}", path.name):
         return None
     if path.name == str(path):
-        return "it is an image's number, as COCO has them; give the folder of images (--images)"
+        given = "--images FOLDER, in Python images=FOLDER"
+        return f"it is an image's number, as COCO has them; give the folder of images ({given})"
     number = int(path.name)
     return (
         f"no such file; only a number, or a value of the column image_id, matches files such as "

@@ -60,7 +60,7 @@ def test_the_page_has_everything(folder: Path, tmp_path: Path) -> None:
     (bench,) = data["benchmarks"]
     assert facts.items == len(log.ids) == len(bench["ids"])
     assert facts.images == 2
-    assert facts.notes == ("1 images are missing or damaged",)
+    assert facts.notes == ("1 image missing or damaged",)
     assert [data["texts"][i] for i in bench["caption"]] == [*TEXTS] * 3
     assert data["lists"][bench["references"][0]] == [
         data["texts"].index("reference of 0"), data["texts"].index(HOSTILE[0])

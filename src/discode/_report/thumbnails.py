@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from PIL import Image
 
-from discode.errors import ImageError
+from discode.errors import ImageError, count_of
 from discode.images import open_image
 
 SIDE = 288
@@ -36,8 +36,8 @@ def make_thumbnails(paths: Sequence[str], budget: int) -> tuple[dict[str, str], 
         thumbnails[path] = text
     left_out = len(paths) - len(thumbnails) - damaged
     lines = {
-        f"{left_out} images are left out: the budget is {budget / 2**20:g} MB": left_out,
-        f"{damaged} images are missing or damaged": damaged,
+        f"{count_of(left_out, 'image')} left out: the budget is {budget / 2**20:g} MB": left_out,
+        f"{count_of(damaged, 'image')} missing or damaged": damaged,
     }
     return thumbnails, [line for line, count in lines.items() if count]
 
