@@ -17,21 +17,11 @@ from discode._prompts import PREFER, Prompt
 from discode._scales import SCALES
 from discode.readings._sampled import draws_of
 from discode.readings._store import ReadingStore
-from tests.helpers.chat_servers import compared, comparer, served, serving
+from tests.helpers.chat_servers import compared, comparer, expected, served, serving
 from tests.helpers.command_line import CAT, refused, run
-from tests.helpers.fake_model import FakeModel
+from tests.helpers.fake_model import FakeModel, OneByOne
 
 LONG, LONGER, SHORT = "a cat on a wall", "a cat on a wall.", "a cat"
-
-
-def sigmoid(x: float) -> float:
-    return float(1 / (1 + np.exp(-x)))
-
-
-def expected(first: str, second: str) -> tuple[float, float]:
-    """Preference and flip by the rule that :func:`comparer` answers by."""
-    d = 0.3 * (len(first) - len(second))
-    return (sigmoid(d + 1) + sigmoid(d - 1)) / 2, sigmoid(d + 1) - sigmoid(d - 1)
 
 
 def test_both_orders_are_asked_and_averaged() -> None:
@@ -123,7 +113,7 @@ def test_the_store_keeps_each_order(tmp_path: Path) -> None:
 
 
 def test_a_judge_of_one_caption_compares_scores(caplog: pytest.LogCaptureFixture) -> None:
-    judge = load(OneByOne(), scale="ten", method="smoothing")
+    judge = load(OneByOne("logged"), scale="ten", method="smoothing")
     texts = ["a", "a cat", "abc", "no"]
     scores = judge.score(CAT, texts).value
     pairs = [(a, b) for a in range(3) for b in range(3)]
@@ -139,10 +129,6 @@ def test_a_judge_of_one_caption_compares_scores(caplog: pytest.LogCaptureFixture
     failed = replace(judge, backend=OneByOne(rejects="no")).prefer(CAT, "a", "no")
     assert np.isnan(float(failed))
     assert failed.errors == {0: "rejected"}
-
-
-class OneByOne(FakeModel):
-    takes_references = False
 
 
 def test_a_prompt_of_your_own() -> None:

@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discode import load
 from discode._pairs import NO_REFERENCES, Pair
 from discode._scores import Scores
 from discode.bench import RunLog, compare_metrics, label_metrics, run_metrics
-from discode.bench._run import measure_by, measure_result, pairs_to_judge
+from discode.bench._run import measure_by, measure_result, questions_of
 from discode.benchmarks import Benchmark
 from discode.benchmarks._base import keep_images
 from discode.errors import InputError
 from discode.metrics._base import NO_IMAGE
+from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import (
     QUICK,
     FakeFactory,
@@ -177,17 +179,24 @@ def test_another_m_is_measured_again_and_signed() -> None:
 
 
 def test_the_pairs_that_a_judge_is_asked_about() -> None:
-    bench = rated(4)
+    bench, judge = rated(4), load(FakeModel())
     free, both = len(bench.pairs) // 2, len(bench.pairs)
     for names, count in (
         (["cider"], 0),
         (["raw", "discode:sigma2=0.05", "cider"], free),
         (["ref-raw"], both),
         (["x=fleur", "ref-discode"], free + both),
+        (["vqascore"], free),
+        (["prefer"], 0),  # these are ratings
     ):
-        asked = pairs_to_judge(bench, label_metrics(names))
+        found = questions_of(judge, [bench], label_metrics(names))
+        asked = [pair for _, pairs in found for pair in pairs]
         assert len(asked) == count
         assert sum(not pair.references for pair in asked) == count % both
+    choices = preferred(50)
+    scored, compared = questions_of(judge, [choices], label_metrics(["raw", "prefer"]))
+    assert (scored[0].scale.name, compared[0].scale.name) == ("unit", "prefer")
+    assert len(scored[1]) <= len(compared[1]) == 100
 
 
 def test_labels_of_metrics() -> None:

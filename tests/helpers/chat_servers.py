@@ -195,6 +195,13 @@ def comparer(body: Body) -> list[Place]:
     return [(max(p, key=lambda token: p[token]), p), ("<eos>", {"<eos>": 0.9, "5": 0.05})]
 
 
+def expected(first: str, second: str) -> tuple[float, float]:
+    """Preference and flip by the rule that :func:`comparer` answers by."""
+    d = 0.3 * (len(first) - len(second))
+    forward, backward = (1 / (1 + math.exp(-x)) for x in (d + 1, d - 1))
+    return (forward + backward) / 2, forward - backward
+
+
 class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"

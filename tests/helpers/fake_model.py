@@ -74,3 +74,9 @@ def sure_of(answer: int, scale: Scale) -> Readings:
     logp = np.full((1, len(scale.stems), len(scale.answers)), -np.inf)
     logp[..., answer] = 0.0
     return Readings(scale, logp, np.log([[1.0, 1e-300][: len(scale.stems)]]))
+
+
+class OneByOne(FakeModel):
+    """A model that judges one caption at a time."""
+
+    takes_references = False

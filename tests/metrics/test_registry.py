@@ -36,13 +36,14 @@ JUDGED = ["raw", "smoothing", "fleur", "discode", "paper"]
 
 def test_the_table() -> None:
     others = ["bertscore", "clip-s", "ref-clip-s", "pac-s", "ref-pac-s", "pac-s++", "ref-pac-s++"]
-    others += ["polos", "vqascore", "g-veval", "ref-g-veval", "clair"]
+    others += ["polos", "vqascore", "prefer", "g-veval", "ref-g-veval", "clair"]
     names = [*TEXT, *others, *JUDGED, *(f"ref-{name}" for name in JUDGED)]
     assert list(METRICS) == names
     for name, row in METRICS.items():
         assert row.name == name
         assert row.about
-        assert row.needs <= {"image", "references"}
+        assert row.needs <= {"image", "references", "preferences"}
+        assert ("preferences" in row.needs) == (name == "prefer")
         wants = name in (*TEXT, "bertscore", "polos", "clair") or name.startswith("ref-")
         assert ("references" in row.needs) == wants
     with pytest.raises(FrozenInstanceError):

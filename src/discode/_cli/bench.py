@@ -19,13 +19,12 @@ from discode._cli.flags import JudgeSpec, with_judge
 from discode._cli.lists import print_list, print_one
 from discode._cli.output import echo, stdout, store_beside, table_of
 from discode._files import replacing
-from discode._prompts import VQASCORE
 from discode.backends import kind_of
 from discode.bench._agreement import AgreementProtocol
 from discode.bench._layout import TABLE_FORMATS, CellTable, write_table
 from discode.bench._localise import measure_localisation
 from discode.bench._published import PAPER_TABLES, published_cells
-from discode.bench._run import label_metrics, pairs_to_judge, run_metrics
+from discode.bench._run import label_metrics, questions_of, run_metrics
 from discode.bench._runlog import RunLog, read_runs
 from discode.bench._tables import (
     check_measures,
@@ -170,10 +169,11 @@ def run(
             output.note(f"{each.name}: {text}" if len(loaded) > 1 else text, "dim")
     factory = MetricFactory(spec.model, spec.options, spec.prompt, spec.scale)
     if dry_run:
-        pairs = [pair for each in loaded for pair in pairs_to_judge(each, labels)]
-        if not pairs:
+        judge = factory.open_judge()
+        asked = questions_of(judge, loaded, labels)
+        if not any(pairs for _, pairs in asked):
             raise InputError("--dry-run: none of these metrics uses the model")
-        print_estimate(factory.open_judge(), [pairs], store or (out and store_beside(out)))
+        print_estimate(judge, [], store or (out and store_beside(out)), others=asked)
         return
     if out is not None and is_folder:
         output.make_folder(out)
@@ -221,7 +221,7 @@ def _check_metrics(specs: Collection[str], judge: JudgeSpec) -> None:
     for spec in others:
         if not spec.startswith("scorefile:"):
             find_metric(spec)
-    if len(others) < len(specs) or VQASCORE.name in others:
+    if len(others) < len(specs) or {"vqascore", "prefer"} & {*others}:
         kind_of(judge.model or "embedded")[0].check(judge.options)
     elif unused := sorted({*judge.options, *(["model"] if judge.model else [])} - {"device"}):
         flag = "--model" if unused[0] == "model" else f"-M {unused[0]}"

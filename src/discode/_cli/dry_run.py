@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,8 @@ from discode._cli import output
 from discode._cli.flags import NOT_SERVED
 from discode._judge import Judge
 from discode._pairs import Pair, share_images
+from discode._prompts import Prompt
+from discode._scales import Scale
 from discode._sentences import sentence_pairs
 from discode.errors import DiscodeError, InputError, count_of
 from discode.images import image_digest
@@ -24,34 +28,29 @@ def print_estimate(
     chunks: Iterable[Sequence[Pair]],
     store: Path | None,
     *,
+    others: Iterable[tuple[Judge, Sequence[Pair]]] = (),
     may_be_empty: bool = False,
 ) -> None:
     """Print what scoring would send and cost, without sending or writing anything.
 
-    Pairs come in chunks, so any number of them fits in memory.
+    Pairs come in chunks, so any number of them fits in memory. ``others`` are the same model's
+    further questions.
     """
     from discode.backends._served.backend import Served
     from discode.backends._served.estimate import Estimate
 
-    backend, prompt, on = judge.backend, judge.prompt, judge.scale
+    backend = judge.backend
     if not isinstance(backend, Served):
         raise InputError(NOT_SERVED)
-    in_store: set[PairKey] = set()
-    if store is not None and store.exists():
-        with ReadingStore(store, create=False) as readings:
-            # Which revision the server has would take a request to find out: any counts.
-            for ask, _ in readings.run_keys():
-                same_prompt = ask.prompt in (prompt.free, prompt.with_references)
-                if ask.identity.model in backend.models and ask.scale == on and same_prompt:
-                    for items, _ in readings.batches(ask):
-                        in_store.update(items)
+    in_store = cache(partial(_stored, store, backend))
     estimate, total, known = Estimate(0, 0, 0, 0, 0), 0, 0
-    for chunk in map(list, chunks):
-        if judge.by == "sentence":
+    for asking, chunk in chain(((judge, chunk) for chunk in chunks), others):
+        if asking.by == "sentence":
             chunk = [each for pair in chunk for each in sentence_pairs(pair)]
         pairs = [pair for pair in share_images(chunk) if not pair.problem]
-        new = [pair for pair in pairs if not (in_store and _item(pair) in in_store)]
-        estimate += backend.estimate(new, prompt, on)
+        there = in_store(asking.prompt, asking.scale)
+        new = [pair for pair in pairs if not (there and _item(pair) in there)]
+        estimate += backend.estimate(new, asking.prompt, asking.scale)
         estimate += Estimate(0, 0, 0, 0, 0, len(chunk) - len(pairs))
         total, known = total + len(chunk), known + len(pairs) - len(new)
     if not (total or may_be_empty):
@@ -75,6 +74,20 @@ def print_estimate(
     )
     for line in [*lines, "nothing was sent"]:
         output.stdout.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _stored(store: Path | None, backend: Served, prompt: Prompt, scale: Scale) -> set[PairKey]:
+    """Collect the pairs that a store has for a question."""
+    found: set[PairKey] = set()
+    if store is not None and store.exists():
+        with ReadingStore(store, create=False) as readings:
+            # Which revision the server has would take a request to find out: any counts.
+            for ask, _ in readings.run_keys():
+                same_prompt = ask.prompt in (prompt.free, prompt.with_references)
+                if ask.identity.model in backend.models and ask.scale == scale and same_prompt:
+                    for items, _ in readings.batches(ask):
+                        found.update(items)
+    return found
 
 
 def _first(backend: Served) -> str:

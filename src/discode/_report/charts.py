@@ -53,7 +53,7 @@ def chart_metric(log: RunLog, label: str) -> dict[str, Any]:
         rows = [scores[seen & (level == number)] for number in range(len(names))]
         curve = _curve(scores[seen], judged.value[seen], image[seen], 10)
     else:
-        left, right = value[judged.left], value[judged.right]
+        left, right = log.sides(label)
         margin = np.where(judged.chosen == 0, left - right, right - left)
         seen = np.isfinite(margin)
         most = max(map(abs, _range(margin[seen])))

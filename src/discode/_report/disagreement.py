@@ -39,6 +39,7 @@ def disagreement(log: RunLog, label: str) -> Floats:
         people[mean.pair] = mean.value
         scored = np.where(np.isfinite(people), value, np.nan)
         return percentile_ranks(scored) - percentile_ranks(people)
-    margin = value[judged.right] - value[judged.left]
+    left, right = log.sides(label)
+    margin = right - left
     against = np.where(judged.chosen == 0, margin, -margin)
     return np.sign(against) * percentile_ranks(np.abs(against))

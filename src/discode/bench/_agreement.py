@@ -72,9 +72,13 @@ class AgreementProtocol(Configurable):
 
 
 def measure_agreement(
-    judgments: Ratings | Preferences, image: _Ints, value: Floats, protocol: AgreementProtocol
-) -> dict[str, Interval]:
+    judgments: Ratings | Preferences, image: _Ints, value: Floats, protocol: AgreementProtocol,
+    preference: Floats | None = None,
+) -> dict[str, Interval]:  # fmt: skip
     """Return every measure of a metric's scores (P,) by name; intervals are over images (P,).
+
+    ``preference`` (M,) are the probabilities that left captions are better, of a metric that
+    compares two captions; they count instead of scores.
 
     Ratings: "tau_b", "tau_c", "spearman", "pearson"; "acc23" and "acc_tied", the pairwise accuracy
     with ties within images, the latter with the threshold that suits the metric best; "ties", the
@@ -86,7 +90,16 @@ def measure_agreement(
         warnings.simplefilter("ignore", UndefinedWarning)  # the result is NaN
         if isinstance(judgments, Ratings):
             return _of_ratings(judgments, image, value, protocol)
-        return _of_preferences(judgments, image, value, protocol)
+        return _of_preferences(judgments, image, sides_of(judgments, value, preference), protocol)
+
+
+def sides_of(
+    judgments: Preferences, value: Floats, preference: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Return the scores of the left and the right caption of each choice, both (M,)."""
+    if preference is None:
+        return value[judgments.left], value[judgments.right]
+    return preference, 1 - preference
 
 
 def main_measure(benchmark: str, judgments: Ratings | Preferences) -> str:
@@ -119,8 +132,9 @@ def note_ties(rates: Mapping[str, float], where: str = "") -> list[str]:
 
 
 def agreement_statistic(
-    judgments: Ratings | Preferences, value: Floats, name: str, ties: str, keep: NDArray[np.bool_]
-) -> Callable[[_Ints], float]:
+    judgments: Ratings | Preferences, value: Floats, name: str, ties: str, keep: NDArray[np.bool_],
+    preference: Floats | None = None,
+) -> Callable[[_Ints], float]:  # fmt: skip
     """Return a measure as a function of how often each of the kept judgments counts.
 
     m in τ_c is always people's: metrics are compared with it.
@@ -130,7 +144,7 @@ def agreement_statistic(
         if name in ("spearman", "pearson"):
             return PearsonPlan(x, y, ranked=name == "spearman")
         return KendallPlan(x, y, variant=name.removeprefix("tau_"))
-    earned = credit(value[judgments.left], value[judgments.right], judgments.chosen, ties=ties)
+    earned = credit(*sides_of(judgments, value, preference), judgments.chosen, ties=ties)
     return AccuracyPlan(earned[keep], categories=np.array(judgments.category)[keep])
 
 
@@ -174,9 +188,9 @@ class _Both:
 
 
 def _of_preferences(
-    judgments: Preferences, image: _Ints, value: Floats, protocol: AgreementProtocol
+    judgments: Preferences, image: _Ints, sides: tuple[Floats, Floats], protocol: AgreementProtocol
 ) -> dict[str, Interval]:
-    left, right = value[judgments.left], value[judgments.right]
+    left, right = sides
     categories = np.array(judgments.category)
     names = [*np.unique(categories).tolist(), "mean"]
     scored = np.isfinite(left) & np.isfinite(right)

@@ -224,8 +224,10 @@ def _shared_judgments(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:
 def _statistic(
     log: RunLog, name: str, measure: str, keep: NDArray[np.bool_]
 ) -> Callable[[NDArray[np.int64]], float]:
-    value = log.results[name].value
-    return agreement_statistic(log.judgments, value, measure, log.protocol.ties, keep)
+    row = log.results[name]
+    return agreement_statistic(
+        log.judgments, row.value, measure, log.protocol.ties, keep, row.preference
+    )
 
 
 def _permute(
@@ -237,21 +239,21 @@ def _permute(
     resamples: int,
     seed: int,
 ) -> dict[tuple[str, str], float]:
-    judged, values = log.judgments, [log.results[name].value for name in names]
+    judged = log.judgments
     images = log.judged_image[keep]
     if isinstance(judged, Ratings):
         pair = judged.pair[keep]
         tests = permutation_tests(
-            [value[pair] for value in values], judged.value[keep],
+            [log.results[name].value[pair] for name in names], judged.value[keep],
             variant=measure.removeprefix("tau_"), clusters=images,
             sources=pair if swap == "captions" else None, resamples=resamples, seed=seed,
         )  # fmt: skip
         return {(names[i], names[j]): test.p for (i, j), test in tests.items()}
-    judged = judged.take(keep)
     earned = {
-        name: credit(v[judged.left], v[judged.right], judged.chosen, ties=log.protocol.ties)
-        for name, v in zip(names, values, strict=True)
+        name: credit(*log.sides(name), judged.chosen, ties=log.protocol.ties)[keep]
+        for name in names
     }
+    judged = judged.take(keep)
     sources = np.arange(len(judged)) if swap == "captions" else None
     return {
         (a, b): permutation_test_preference(

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from discode._judge import Judge
 from discode._pairs import NO_REFERENCES, Pair
 from discode._plugins import blame, plugin_version
-from discode._scores import Floats, Metric, Scores
+from discode._preferences import in_both_orders
+from discode._scores import Metric, Scores
 from discode._signature import Signature
 from discode._version import __version__
 from discode.bench._agreement import AgreementProtocol, measure_agreement
@@ -26,7 +27,8 @@ from discode.bulk._judging import raise_if_stopped
 from discode.errors import DiscodeError, InputError, StoppedError
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics._base import NO_IMAGE
-from discode.metrics._registry import asks_judge
+from discode.metrics._prefer import PreferenceMetric
+from discode.metrics._registry import ask_vqascore, asks_judge
 from discode.stats import Interval
 
 _PACKAGES = ("numpy", "onnxruntime", "pycocoevalcap", "torch", "transformers")
@@ -101,7 +103,7 @@ def run_metrics(
                 continue
             key: object = label
             if isinstance(metric, Judge):
-                key = id(metric.backend), metric.references
+                key = id(metric.backend), metric.references, metric.prompt.digest, metric.scale.name
             groups.setdefault(key, {})[label] = metric
     order = dict.fromkeys([*log.results, *metrics])
     waiting = [*groups.values()]
@@ -156,7 +158,7 @@ def measure_by(protocol: AgreementProtocol, log: RunLog) -> RunLog:
 
 def measure_result(result: MetricResult, log: RunLog) -> MetricResult:
     """Measure scores by the protocol of a log, and add the log's questions to their signature."""
-    measures = _measure(log, result.value, result.errors)
+    measures = _measure(log, result)
     options = ",".join(f"{key}={text}" for key, text in log.options.items())
     made = {"benchmark": f"{log.benchmark}({options})", "ties": log.protocol.ties}
     if plugin := result.metric_signature.get("plugin"):
@@ -166,12 +168,14 @@ def measure_result(result: MetricResult, log: RunLog) -> MetricResult:
     return replace(result, signature=result.signature.with_fields(**made), measures=measures)
 
 
-def _measure(log: RunLog, value: Floats, errors: Mapping[int, str]) -> dict[str, Interval]:
-    """Measure scores (P,) on the judgments whose image is present; "failed" is a share of all."""
-    if NO_IMAGE not in errors.values():
-        return measure_agreement(log.judgments, log.image, value, log.protocol)
-    present = log.judged(errors)
-    some = measure_agreement(log.judgments.take(present), log.image, value, log.protocol)
+def _measure(log: RunLog, result: MetricResult) -> dict[str, Interval]:
+    """Measure a result on the judgments whose image is present; "failed" is a share of all."""
+    value, preference = result.value, result.preference
+    if NO_IMAGE not in result.errors.values():
+        return measure_agreement(log.judgments, log.image, value, log.protocol, preference)
+    present = log.judged(result.errors)
+    kept = None if preference is None else preference[present]
+    some = measure_agreement(log.judgments.take(present), log.image, value, log.protocol, kept)
     failed = 1 - present.mean() * (1 - some["failed"].value)
     none = Interval.point(np.nan, log.protocol.level)
     categories = () if isinstance(log.judgments, Ratings) else log.judgments.category
@@ -186,6 +190,8 @@ def _score(
     label, metric = next(iter(metrics.items()))
     pairs, which = list(benchmark.pairs), np.arange(len(benchmark.pairs))
     needs = metric.needs
+    if "preferences" in needs:
+        return {label: _prefer(benchmark, label, metric, log, progress)}
     if not needs & {"references", "id"}:
         pairs, which = benchmark.bare_pairs()
     report = None if progress is None else partial(progress, label, len(pairs))
@@ -224,18 +230,68 @@ def _result(
         if number in scores.errors
     }
     if "image" in needs and np.isfinite(value).any():
-        for row, why in errors.items():
-            if why != NO_REFERENCES and int(benchmark.image[row]) in benchmark.missing:
-                errors[row] = NO_IMAGE
+        _name_missing(benchmark, errors)
     result = MetricResult(made, scores.signature, value, errors, scores.counts(), seconds, {})
     return measure_result(result, log)
 
 
-def pairs_to_judge(benchmark: Benchmark, metrics: Mapping[str, str]) -> list[Pair]:
-    """Return the pairs that metrics would ask the judge about; the others ask it nothing."""
-    seeing = {name.startswith("ref-") for name in metrics.values() if asks_judge(name)}
-    bare = benchmark.bare_pairs()[0] if False in seeing else []
-    return bare + [pair for pair in benchmark.pairs if True in seeing and pair.references]
+def _name_missing(benchmark: Benchmark, errors: dict[int, str]) -> None:
+    """Replace the reasons of pairs without an image file."""
+    for row, why in errors.items():
+        if why != NO_REFERENCES and int(benchmark.image[row]) in benchmark.missing:
+            errors[row] = NO_IMAGE
+
+
+def _prefer(
+    benchmark: Benchmark, label: str, metric: Metric, log: RunLog, progress: RunProgress | None
+) -> MetricResult:
+    """Compare the two captions of each choice, once per two captions of an image."""
+    start = time.perf_counter()
+    asked, which, swapped = benchmark.comparisons()
+    report = None if progress is None else partial(progress, label, len(asked))
+    scores = metric.score_pairs(asked, progress=report)
+    if scores.errors and isinstance(metric, PreferenceMetric):
+        raise_if_stopped(metric.judge)
+    p = scores.value[which]
+    preference = np.where(swapped, 1 - p, p)
+    judged = benchmark.judgments.sides
+    sums = np.zeros(len(benchmark.pairs))
+    errors: dict[int, str] = {}
+    for side, share in zip(judged.values(), (preference, 1 - preference), strict=True):
+        np.add.at(sums, side, share)
+        errors |= {
+            row: scores.errors[number]
+            for row, number in zip(side.tolist(), which.tolist(), strict=True)
+            if number in scores.errors
+        }
+    if np.isfinite(preference).any():
+        _name_missing(benchmark, errors)
+    repeats = benchmark.repeats()
+    mean = np.where(repeats > 0, sums / np.maximum(repeats, 1), np.nan)
+    counts, seconds = scores.counts(), time.perf_counter() - start
+    result = MetricResult(
+        _signature(metric), scores.signature, mean, errors, counts, seconds, {}, preference
+    )
+    return measure_result(result, log)
+
+
+def questions_of(
+    judge: Judge, benchmarks: Sequence[Benchmark], metrics: Mapping[str, str]
+) -> list[tuple[Judge, list[Pair]]]:
+    """Return the pairs of each question that metrics ask the judge; the others ask it nothing."""
+    names = {*metrics.values()}
+    seeing = {name.startswith("ref-") for name in names if asks_judge(name)}
+    rated, answered, compared = list[Pair](), list[Pair](), list[Pair]()
+    for each in benchmarks:
+        bare = each.bare_pairs()[0]
+        rated += bare if False in seeing else []
+        rated += [pair for pair in each.pairs if True in seeing and pair.references]
+        answered += bare if "vqascore" in names else []
+        if "prefer" in names and not isinstance(each.judgments, Ratings):
+            compared += in_both_orders(each.comparisons()[0])
+    asked = [(judge, rated)]
+    asked += [(ask_vqascore(judge), answered)] if answered else []
+    return asked + ([(judge.comparing(), compared)] if compared else [])
 
 
 def _versions() -> dict[str, str]:

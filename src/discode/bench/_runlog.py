@@ -21,7 +21,7 @@ from discode._files import parse_json, replacing
 from discode._pairs import NO_REFERENCES
 from discode._scores import or_none
 from discode._signature import Signature
-from discode.bench._agreement import AgreementProtocol
+from discode.bench._agreement import AgreementProtocol, sides_of
 from discode.benchmarks import BENCHMARKS, Benchmark, Preferences, Ratings
 from discode.errors import InputError
 from discode.metrics._base import NO_IMAGE
@@ -39,6 +39,9 @@ class MetricResult:
     ``signature`` the scores', with the benchmark's options, ties and m of τ_c. ``value`` (P,) is
     NaN where ``errors`` has the reason by the pair's number, ``counts`` says how many pairs have
     each flag, and ``measures`` are shares, not percent.
+
+    ``preference`` (M,) is the probability that the left caption of each choice is better, of a
+    metric that compares two captions; ``value`` is then a caption's mean over its comparisons.
     """
 
     metric_signature: Signature
@@ -48,6 +51,7 @@ class MetricResult:
     counts: Mapping[str, int]
     seconds: float
     measures: Mapping[str, Interval]
+    preference: NDArray[np.float64] | None = None
 
     @property
     def failures(self) -> dict[int, str]:
@@ -110,6 +114,13 @@ class RunLog:
     def judged_image(self) -> NDArray[np.int64]:
         """The image of each judgment, (M,)."""
         return self.image[next(iter(self.judgments.sides.values()))]
+
+    def sides(self, label: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return a metric's scores of the left and the right caption of each choice, both (M,)."""
+        if isinstance(self.judgments, Ratings):
+            raise InputError(f"{self.benchmark} has ratings, not preferences")
+        result = self.results[label]
+        return sides_of(self.judgments, result.value, result.preference)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log, completely or not at all."""
@@ -176,6 +187,8 @@ class RunLog:
             {"tau_b", "tau_c"} if isinstance(judged, Ratings) else {*judged.category, "mean"}
         ) | {"ties", "failed"}
         for label, result in self.results.items():
+            if result.preference is not None and len(result.preference) != len(judged):
+                raise ValueError(f"{len(result.preference)} preferences for {len(judged)} choices")
             if lost := names - result.measures.keys():
                 raise ValueError(f"{label} has no {', '.join(sorted(lost))}")
 
@@ -193,6 +206,7 @@ def _to_json(result: MetricResult) -> dict[str, Any]:
             for name, interval in result.measures.items()
         },
         "value": or_none(result.value),
+        **({} if result.preference is None else {"preference": or_none(result.preference)}),
     }  # fmt: skip
 
 
@@ -206,6 +220,7 @@ def _from_json(row: Mapping[str, Any], pairs: int, level: float) -> MetricResult
         {number: reason for reason, rows in row["errors"].items() for number in rows},
         row["counts"], row["seconds"],
         {name: _interval(numbers, level) for name, numbers in row["measures"].items()},
+        np.array(row["preference"], np.float64) if "preference" in row else None,
     )  # fmt: skip
 
 

@@ -133,6 +133,28 @@ class Benchmark:
                 bare.append(replace(pair, references=()) if pair.references else pair)
         return bare, np.array(which, np.int64)
 
+    def comparisons(self) -> tuple[list[Pair], NDArray[np.int64], NDArray[np.bool_]]:
+        """List the distinct comparisons of preferences, each with its other caption as reference.
+
+        Also (M,) the number of each choice's comparison, and whether its left caption is the other.
+        """
+        judged = self.judgments
+        if isinstance(judged, Ratings):
+            raise InputError(f"metric 'prefer' requires preferences; {self.name} has ratings")
+        number: dict[tuple[str, frozenset[str]], int] = {}
+        which: list[int] = []
+        asked: list[Pair] = []
+        swapped: list[bool] = []
+        for left, right in zip(judged.left.tolist(), judged.right.tolist(), strict=True):
+            pair, other = self.pairs[left], self.pairs[right]
+            key = str(pair.image), frozenset((pair.caption, other.caption))
+            which.append(number.setdefault(key, len(asked)))
+            if which[-1] == len(asked):
+                problem = pair.problem or other.problem
+                asked.append(replace(pair, references=(other.caption,), problem=problem))
+            swapped.append(asked[which[-1]].caption != pair.caption)
+        return asked, np.array(which, np.int64), np.array(swapped, bool)
+
 
 def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
     """Keep ``count`` images of a benchmark and their judgments.

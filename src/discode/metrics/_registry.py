@@ -23,6 +23,7 @@ from discode.metrics._clip import DEFAULT_CLIP, ClipEncoder, ClipScore
 from discode.metrics._llm import chat_metric
 from discode.metrics._ngram import TextMetric, TokenisedTexts
 from discode.metrics._polos import DEFAULT_POLOS_TEXT, Polos
+from discode.metrics._prefer import PreferenceMetric
 from discode.metrics._scorefile import ScoreFile
 from discode.options import COUNT, TEXT, Option, fill_options
 from discode.readings._store import ReadingStore
@@ -180,9 +181,18 @@ def _make_polos(
     )
 
 
-def _make_vqascore(factory: MetricFactory, name: str) -> Metric:
-    judge = replace(factory.judge, prompt=VQASCORE, scale=YES_NO, references="never")
+def ask_vqascore(judge: Judge) -> Judge:
+    """Return a judge with VQAScore's question and method."""
+    judge = replace(judge, prompt=VQASCORE, scale=YES_NO, references="never")
     return judge.with_method("p-yes")
+
+
+def _make_vqascore(factory: MetricFactory, name: str) -> Metric:
+    return ask_vqascore(factory.judge)
+
+
+def _make_prefer(factory: MetricFactory, name: str) -> Metric:
+    return PreferenceMetric(factory.judge)
 
 
 def _make_chat_metric(factory: MetricFactory, name: str, endpoint: str, model: str) -> Metric:
@@ -254,6 +264,12 @@ _ROWS = [
         ),
     ),
     MetricRow("vqascore", "VQAScore: the judge's P(Yes)", _IMAGE, _make_vqascore),
+    MetricRow(
+        "prefer",
+        "judge: which caption is better",
+        _IMAGE | {"preferences"},
+        _make_prefer,
+    ),
     MetricRow("g-veval", "G-VEval: a chat model's mean", _IMAGE, _make_chat_metric, _CHAT),
     MetricRow("ref-g-veval", "G-VEval with references", _BOTH, _make_chat_metric, _CHAT),
     MetricRow(
