@@ -68,6 +68,8 @@ class Scores:
         bound: (N,) how wrong a score may be because a server left answers out, or because answers
             were never drawn; NaN for rows that are neither truncated nor sampled, None if all are.
         stderr: (N,) the standard errors of scores of sampled answers, likewise.
+        people: (N,) the mean rating that people give captions of such a score, by a file of
+            ``discode calibrate``; ``low`` and ``high`` (N,) bound its interval.
         other: (N,) for "bimodal" rows the score that a change of the log-probabilities by 0.05
             could make of theirs; NaN for the others.
         images: What each image is called, "" where it has no name; None where that is not known.
@@ -103,6 +105,9 @@ class Scores:
     names: tuple[str | None, ...] | None = None
     signatures: tuple[str, ...] | None = None
     stderr: Floats | None = None
+    people: Floats | None = None
+    low: Floats | None = None
+    high: Floats | None = None
 
     @classmethod
     def build(
@@ -162,6 +167,9 @@ class Scores:
             plain=decoded.plain,
             stem=greedy_stem(readings),
             stderr=standard_error(decoder, readings) if sampled.any() else None,
+            people=decoded.people,
+            low=decoded.low,
+            high=decoded.high,
         )
         if not readings.sentences:
             return scores
@@ -181,7 +189,7 @@ class Scores:
         # a small change would move.
         emptied: dict[str, Any] = {
             name: None if getattr(self, name) is None else np.array(getattr(self, name))
-            for name in ("distribution", "plain", "other", "stderr")
+            for name in ("distribution", "plain", "other", "stderr", "people", "low", "high")
         }
         for column in emptied.values():
             if column is not None:
@@ -391,7 +399,19 @@ class Scores:
 
 EMPTY: dict[str, Any] = {
     **dict.fromkeys(
-        ("value", "raw", "smoothing", "distribution", "plain", "bound", "other", "stderr"),
+        (
+            "value",
+            "raw",
+            "smoothing",
+            "distribution",
+            "plain",
+            "bound",
+            "other",
+            "stderr",
+            "people",
+            "low",
+            "high",
+        ),
         math.nan,
     ),
     "stem": -1,
@@ -496,6 +516,18 @@ COLUMNS: dict[str, ScoreColumn] = {
     ),
     "stderr": ScoreColumn(
         "for a sampled row, the standard error of the score", _number("stderr"), "number"
+    ),
+    "people": ScoreColumn(
+        "with `--calibration`, the mean rating that people give captions with such a score",
+        lambda scores: None if scores.people is None else or_none(scores.people), "number",
+    ),
+    "low": ScoreColumn(
+        "the lower bound of the interval of a person's rating",
+        lambda scores: None if scores.low is None else or_none(scores.low), "number",
+    ),
+    "high": ScoreColumn(
+        "its upper bound",
+        lambda scores: None if scores.high is None else or_none(scores.high), "number",
     ),
     "other_score": ScoreColumn(
         "for a bimodal row, the score that a change of the log-probabilities by 0.05 could give it",

@@ -62,7 +62,8 @@ def test_a_flag_has_one_meaning() -> None:
 # A word, the verbs that have it, and what it takes.
 WORDS = {
     "--output -o": (
-        "score, bench run, bench join-composite, bench plot, report, probe, choose, decode, "
+        "score, bench run, bench join-composite, bench plot, report, probe, choose, "
+        "calibrate, decode, "
         "filter, demo, paper, mceval import, mceval people invite, mceval people reissue",
         "PATH FOLDER",
     ),
@@ -73,7 +74,8 @@ WORDS = {
         "bench pairs, bench run, bench explain, probe, choose, paper", "NAME"
     ),
     "--method -m": (
-        "score, compare, prefer, bench explain, report, explain, probe, serve, choose, decode",
+        "score, compare, prefer, bench explain, report, explain, probe, serve, choose, calibrate, "
+        "decode",
         "NAME",
     ),
     "--metric -m": ("bench run, paper", "NAME"),
@@ -88,7 +90,8 @@ WORDS = {
     ),
     "--json": ("score, compare, prefer, explain, prompts, decode", ""),
     "--format -f": (
-        "compare, bench explain, bench table, bench published, probe, probe compare, choose, paper",
+        "compare, bench explain, bench table, bench published, probe, probe compare, choose, "
+        "calibrate, paper",
         "NAME",
     ),
 }  # fmt: skip

@@ -15,6 +15,7 @@ import typer.core
 import discode
 from discode._cli import (
     bench,
+    calibrate,
     choose,
     compare,
     decode,
@@ -103,6 +104,7 @@ _VERBS: dict[str | None, dict[str, Any]] = {
         "scales": lists.scales,
         "prompts": prompts.prompts,
         "choose": choose.choose,
+        "calibrate": calibrate.calibrate,
     },
     "Scores and readings": {
         "decode": decode.decode,

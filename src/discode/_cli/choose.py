@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from discode._cli import flags, output
 from discode._cli.flags import with_model_options
 from discode._cli.paper import open_benchmarks, open_judges, show_results
@@ -34,7 +32,6 @@ from discode.errors import InputError, lookup
 
 METHODS = ("raw", "discode", "paper", "discode:trust=9")
 """Candidates, compared with smoothing, where only log-probabilities of the answers are known."""
-PANEL = "Your own log-probabilities, instead of a model"
 
 
 @with_model_options
@@ -44,31 +41,9 @@ def choose(
     ratings: flags.Ratings = None,
     log: flags.RunLogs = None,
     limit: flags.Limit = None,
-    readings: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            rich_help_panel=PANEL,
-            help="Table with a column per answer (1, logp_1, ...), or log_probs as in `discode "
-            "decode`; repeatable.",
-        ),
-    ] = None,
-    rating_column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            rich_help_panel=PANEL,
-            help="Column of human ratings in --readings; if repeated, the first that a file has.",
-        ),
-    ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CONDITION",
-            rich_help_panel=PANEL,
-            help="Use only rows such as parsed_score>=1; repeatable.",
-        ),
-    ] = None,
+    readings: flags.ReadingsIfAny = None,
+    rating_column: flags.RatingColumns = None,
+    where: flags.Where = None,
     method: flags.Methods = None,
     scale: flags.Scale = None,
     calibrate: Annotated[
@@ -88,9 +63,7 @@ def choose(
             help="Instead, show what is lost if so many answers were drawn, such as 5,10,20,50.",
         ),
     ] = None,
-    folds: Annotated[
-        int, flags.statistics_flag(metavar="N", help="Folds of images for cross-validation.")
-    ] = FOLDS,
+    folds: flags.Folds = FOLDS,
     resamples: flags.Resamples = 1000,
     model: flags.Models = None,
     store: flags.Store = None,

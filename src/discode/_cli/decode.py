@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from discode._cli import flags, output
+from discode._cli.score import decoders_of
 from discode._judge import decode as decode_readings
 from discode._scales import get_scale
 from discode.bulk import Totals
 from discode.bulk._chunks import SCORES
 from discode.bulk._judging import at_rows
 from discode.bulk._log_probs import read_blocks, read_lines
-from discode.decoders import SIDE_BY_SIDE, get_decoder
 from discode.errors import InputError
 
 
@@ -29,6 +29,7 @@ def decode(
         ),
     ],
     method: flags.Methods = None,
+    calibration: flags.Calibration = None,
     scale: flags.Scale = None,
     missing: Annotated[
         str,
@@ -46,7 +47,7 @@ def decode(
     signature: flags.FullSignatures = False,
 ) -> None:
     """Turn log-probabilities of the answers into scores."""
-    decoders = {name: get_decoder(name) for name in method or SIDE_BY_SIDE[-1:]}
+    decoders = decoders_of(method, calibration)
     out = None if typed is None else output.output_file(typed, SCORES)
     if out is not None or show:
         output.check_output(out, file, show=show, as_json=as_json)

@@ -99,6 +99,29 @@ Ratings = Annotated[
         help="Your own ratings (docs/adding-a-benchmark.md) or an exported campaign.",
     ),
 ]
+_own_flag = partial(typer.Option, rich_help_panel="Your own log-probabilities")
+_READINGS = _own_flag(
+    metavar="FILE",
+    help="Table with a column per answer (1, logp_1, ...), or log_probs as in `discode decode`.",
+)
+Readings = Annotated[Path, _READINGS]
+ReadingsIfAny = Annotated[list[Path] | None, _READINGS]
+RatingColumns = Annotated[
+    list[str] | None,
+    _own_flag(
+        "--rating-column",
+        metavar="COLUMN",
+        help="Column of human ratings in --readings; if repeated, the first that a file has.",
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    _own_flag(
+        "--where",
+        metavar="CONDITION",
+        help="Use only rows such as parsed_score>=1; repeatable.",
+    ),
+]
 Threshold = Annotated[
     float,
     judge_flag(metavar="X", help="Blame above which a word is marked, as a share of the score."),
@@ -186,6 +209,13 @@ _RESAMPLES = statistics_flag(metavar="N", help="Resamples of tests and intervals
 Resamples = Annotated[int, _RESAMPLES]
 ResamplesIfAny = Annotated[int | None, _RESAMPLES]
 Seed = Annotated[int, statistics_flag(help="Random seed.")]
+Folds = Annotated[int, statistics_flag(metavar="N", help="Folds of images for cross-validation.")]
+Calibration = Annotated[
+    Path | None,
+    statistics_flag(
+        metavar="FILE", help="File of `discode calibrate`, to add columns people, low and high."
+    ),
+]
 _MEASURE = statistics_flag(
     "--measure", metavar="NAME",
     help=f"Measure of agreement: {', '.join(RATING_MEASURES)}; default: the benchmark's.",

@@ -399,6 +399,7 @@ class ScoreTable:
     def __init__(self) -> None:
         self._titles: list[str] = []
         self._plain: list[str] = []  # columns of a reading, before those of the methods
+        self._people: Sequence[str] = ()  # columns of a calibration, after them
         self._rows: list[list[str]] = []
         self._lowest: list[str] = []  # lowest sentences of captions judged by sentence
         self._named = False  # whether images and captions are shown
@@ -413,7 +414,8 @@ class ScoreTable:
             # The default method is shown with the scores that it starts from.
             plain = SIDE_BY_SIDE[:-1] if [*rows] == [SIDE_BY_SIDE[-1]] else ("raw",)
             self._plain = [name for name in plain if name not in rows]
-            self._titles = [*names, *self._plain, *rows, "flags"]
+            self._people = () if first.people is None else ("people", "low", "high")
+            self._titles = [*names, *self._plain, *rows, *self._people, "flags"]
         for i in range(min(len(first.value), TABLE_ROWS - self._total)):
             self._add_row(rows, i)
         self._total += len(first.value)
@@ -427,6 +429,7 @@ class ScoreTable:
         for values in (getattr(first, name) for name in self._plain):
             cells.append("-" if values is None else format_score(values[i]))
         cells += [format_score(scores.value[i]) for scores in rows.values()]
+        cells += [format_score(getattr(first, name)[i]) for name in self._people]
         marks = dict.fromkeys(
             name for scores in rows.values() for name, on in scores.flags.items() if on[i]
         )

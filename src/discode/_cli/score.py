@@ -28,6 +28,7 @@ from discode.bulk._judging import Methods, by_method, join_rows, judge_chunk
 from discode.bulk._plan import read_chunks, read_signatures
 from discode.bulk._writers import SCORE_FORMATS
 from discode.decoders import SIDE_BY_SIDE, get_decoder
+from discode.decoders._preset import read_preset
 from discode.errors import InputError, lookup
 from discode.images import is_image_file
 from discode.stats import ClusteredMean
@@ -52,6 +53,7 @@ def score(
     reference: flags.References = None,
     top: flags.Top = None,
     method: flags.Methods = None,
+    calibration: flags.Calibration = None,
     batch_size: flags.BatchSize = None,
     by: Annotated[
         str,
@@ -108,7 +110,7 @@ def score(
 ) -> None:
     """Score an image with captions, or files of pairs, by discode or other methods."""
     most = output.MaxFailed() if max_failed is None else output.MaxFailed.parse(max_failed)
-    methods = {name: get_decoder(name) for name in method or SIDE_BY_SIDE[-1:]}
+    methods = decoders_of(method, calibration)
     # A model is opened for the decoder that needs the most of it.
     demanding = max(methods.values(), key=lambda decoder: len(decoder.requires))
     make = partial(spec.open, method=demanding, batch_size=batch_size, by=by)
@@ -151,6 +153,23 @@ def score(
     output.report(
         totals, signatures, judge.store, out, full=signature, means=means, max_failed=most
     )
+
+
+def decoders_of(names: Sequence[str] | None, calibration: Path | None) -> Methods:
+    """Make the decoders of ``-m``, or that of a calibration, which must be the only one."""
+    made = {name: get_decoder(name) for name in names or SIDE_BY_SIDE[-1:]}
+    if calibration is None:
+        return made
+    decoder = read_preset(calibration, get_decoder)
+    if decoder.preset.intervals is None:
+        raise InputError(f"{calibration} has no intervals; make it with discode calibrate")
+    for name in names or ():
+        other = made[name]
+        if (other.name, other.options()) != (decoder.name, decoder.decoder.options()):
+            raise InputError(
+                f"--calibration {calibration} was fitted to {decoder.preset.method}, not to {name}"
+            )
+    return {(names or [decoder.name])[0]: decoder}
 
 
 def check_input(

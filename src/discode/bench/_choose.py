@@ -335,7 +335,8 @@ class JudgedReadings:
     """The data that a decoder is chosen on: readings (P,), their images, people's judgments.
 
     ``source`` names their origin and is kept in the preset; ``note`` lists omissions.
-    ``unit`` is "rows" where images are not known, and each row counts as one.
+    ``unit`` is "rows" where images are not known, and each row counts as one. ``tasks`` names the
+    task of each judgment, if the table has several.
     """
 
     title: str
@@ -345,6 +346,7 @@ class JudgedReadings:
     source: Mapping[str, Any]
     note: str = ""
     unit: str = "images"
+    tasks: tuple[str, ...] = ()
 
 
 def choose_and_show(

@@ -23,6 +23,8 @@ from discode.readings import Readings
 
 COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
                "==": operator.eq, "!=": operator.ne}  # fmt: skip
+JOINING = ("id", "sample_id", "custom_id")
+"""Columns that join a table of ratings to one of readings."""
 
 
 def parse_condition(text: str) -> tuple[str, Callable[[Any], bool]]:
@@ -55,19 +57,31 @@ def read_judged_rows(
     columns: Sequence[str],
     scale: Scale,
     conditions: Mapping[str, tuple[str, Callable[[Any], bool]]],
+    ratings: Path | None = None,
+    task: str | None = None,
 ) -> JudgedReadings:
-    """Read log-probabilities and human ratings from a table, grouped by image."""
-    if not file.is_file():
-        raise InputError(f"no such file: {file}")
+    """Read log-probabilities and human ratings from a table, grouped by image.
+
+    The cells of rows with the same id in ``ratings`` are added; ``task`` is the column of tasks.
+    """
+    for each in (file, ratings or file):
+        if not each.is_file():
+            raise InputError(f"no such file: {each}")
+    added = {} if ratings is None else _by_id(ratings)
     rows: list[tuple[int, Any]] = []
+    tasks: list[str] = []
     scores: list[float] = []
     images: list[str] = []
     left_out: Counter[str] = Counter()
-    column = columns[0]
+    column = ""
     for number, (where, row) in enumerate(read_rows(file), 1):
-        if number == 1:
-            column = next((name for name in columns if name in row), column)
-        for name in (column, *(name for name, _ in conditions.values())):
+        if ratings is not None:
+            if (more := added.get(_own_id(row, where))) is None:
+                left_out[f"no rating in {ratings.name}"] += 1
+                continue
+            row |= more
+        column = column or next((name for name in columns if name in row), columns[0])
+        for name in (column, *(name for name, _ in conditions.values()), *([task] * bool(task))):
             if name not in row:
                 raise InputError(f"{where} has no column {name!r}; it has: {', '.join(row)}")
         failing = [text for text, (name, holds) in conditions.items() if not holds(row[name])]
@@ -83,6 +97,7 @@ def read_judged_rows(
             left_out[f"no number in {column}"] += 1
             continue
         scores.append(score)
+        tasks += [str(row[task])] if task else []
         images.append(
             _image_key(row, where) or f"\n{number}"
         )  # no image name begins with a line feed
@@ -110,9 +125,26 @@ def read_judged_rows(
         title, readings, image,
         Ratings(np.arange(len(rows)), np.array(scores), np.zeros(len(rows), np.int64)),
         {"readings": file.name, "ratings": column, "where": list(conditions),
-         "left_out": dict(left_out), "sha256": {file.name: sha256(file)}},
+         "left_out": dict(left_out),
+         "sha256": {each.name: sha256(each) for each in (file, ratings or file)}},
         "; ".join([f"people's scores are {column}", *notes, *_left_out(left_out)]), unit,
+        tuple(tasks),
     )  # fmt: skip
+
+
+def _by_id(file: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for where, row in read_rows(file):
+        if found.setdefault(_own_id(row, where), row) is not row:
+            raise InputError(f"{where} has the id of an earlier row; average the ratings of a row")
+    return found
+
+
+def _own_id(row: Mapping[str, Any], where: str) -> str:
+    cell = first_filled(row, JOINING)
+    if not is_filled(cell):
+        raise InputError(f"{where} has no {' or '.join(JOINING)} to join readings and ratings by")
+    return str(cell)
 
 
 def _image_key(row: Mapping[str, Any], where: str) -> str:

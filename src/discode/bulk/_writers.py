@@ -25,7 +25,7 @@ from discode._scores import COLUMNS, Scores
 from discode.bulk._tars import Sample
 from discode.errors import InputError, lookup, require
 
-VERSION = 6
+VERSION = 7
 """Version of the columns of scores: in the manifest of a run, and in the metadata of Parquet."""
 
 encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder per call

@@ -48,7 +48,8 @@ class Decoded:
     uses more: they tie with all other such rows of the same answer. ``raw`` and ``smoothing`` (N,)
     are the scores of those two methods, for comparison. ``other`` (N,) is the score that a change
     of the log-probabilities by ``MARGIN`` could lead to, if it is more than ``JUMP`` of the scale
-    away, otherwise NaN. ``plain`` (N, K) is the distribution without a prior. The last three are
+    away, otherwise NaN. ``plain`` (N, K) is the distribution without a prior. ``people``, ``low``
+    and ``high`` (N,) are the ratings that people would give, with an interval. The last six are
     optional.
     """
 
@@ -60,6 +61,9 @@ class Decoded:
     smoothing: Floats | None = None
     other: Floats | None = None
     plain: Floats | None = None
+    people: Floats | None = None
+    low: Floats | None = None
+    high: Floats | None = None
 
 
 @runtime_checkable

@@ -6,6 +6,13 @@ own, ``KendallPlan`` and ``AccuracyPlan`` are functions of *how often each row c
 """
 
 from discode.stats._base import UndefinedWarning
+from discode.stats._conformal import (
+    Coverage,
+    conformal_quantile,
+    fit_intervals,
+    held_out_intervals,
+    measure_coverage,
+)
 from discode.stats._correlation import pearson, ranks, spearman, tie_rate
 from discode.stats._effects import MeansPlan, paired_effect
 from discode.stats._inference import compare, interval
@@ -34,6 +41,7 @@ __all__ = [
     "BradleyTerryPlan",
     "ClusteredMean",
     "Comparison",
+    "Coverage",
     "Interval",
     "KendallPlan",
     "MeansPlan",
@@ -45,10 +53,14 @@ __all__ = [
     "bootstrap_all",
     "bradley_terry",
     "compare",
+    "conformal_quantile",
     "credit",
+    "fit_intervals",
+    "held_out_intervals",
     "holm",
     "interval",
     "kendall",
+    "measure_coverage",
     "paired_effect",
     "pearson",
     "permutation_test_preference",

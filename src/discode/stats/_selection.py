@@ -20,10 +20,9 @@ from functools import partial
 import numpy as np
 
 from discode.errors import InputError
-from discode.stats import Interval, bootstrap
 from discode.stats._base import Floats, Ints
 from discode.stats._contributions import Contributions
-from discode.stats._resampling import block_sizes
+from discode.stats._resampling import Interval, block_sizes, bootstrap
 
 FEWEST_IMAGES = 20
 """With fewer, a fold holds too few images to compare anything on."""
