@@ -162,9 +162,9 @@ def install_hint(extra: str = "") -> str:
     Every message takes it from here: the distribution is not on PyPI yet.
 
     >>> install_hint("hf")
-    "run in a checkout of discode: pip install '.[hf]'"
+    'run in a checkout of discode: pip install ".[hf]"'
     """
-    target = f"'.[{extra}]'" if extra else "."
+    target = f'".[{extra}]"' if extra else "."  # double quotes work in cmd.exe, too
     return f"run in a checkout of discode: pip install {target}"
 
 
