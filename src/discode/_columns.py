@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -129,10 +131,16 @@ def image_name(row: Mapping[str, Any], columns: PairColumns) -> str | None:
 
 
 def reference_list(cell: Any, where: str) -> list[Any]:
-    """Return a cell of references: a list, in a text a JSON list, or one reference; or nothing."""
+    """Return a cell of references: a list; as text, a JSON or Python list, or one reference."""
     if isinstance(cell, str) and cell:
         listed = cell.lstrip().startswith("[")
-        cell = parse_json(cell, f"{where}: references") if listed else [cell]
+        try:
+            cell = parse_json(cell, f"{where}: references") if listed else [cell]
+        except InputError:
+            with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                cell = ast.literal_eval(cell.strip())
+            if not isinstance(cell, list):
+                raise
     if cell and not isinstance(cell, list):
         raise InputError(f"{where}: references must be a list, not {cell!r}")
     return cell or []

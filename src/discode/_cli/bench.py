@@ -58,8 +58,9 @@ def list_(
 ) -> None:
     """List benchmarks, or describe one with its options, files and sources."""
     if name is None:
-        more = "details: discode bench list NAME"
-        about = {name: row.about for name, row in BENCHMARKS.discover().items()}
+        more = "* tried on made-up files only; details: discode bench list NAME"
+        rows = BENCHMARKS.discover().items()
+        about = {name: row.about + " *" * row.tried.startswith("made-up") for name, row in rows}
         print_list("benchmark", about, more)
         return
     row = lookup(BENCHMARKS, name, "benchmark")
@@ -70,6 +71,7 @@ def list_(
         f"source: {row.source}",
         f"licence: {row.licence}",
         f"cite: {row.citation}",
+        *([f"tried on: {row.tried}"] if row.tried else []),
     ]
     if row.folders:
         lines.append(f"folder: --data, or in it {' or '.join(row.folders)}")

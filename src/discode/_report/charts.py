@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from discode._scores import Floats
 from discode.bench._runlog import RunLog
 from discode.benchmarks import Ratings
-from discode.stats import credit
 
 BINS = 36
 """Columns of a histogram of scores."""
@@ -59,7 +58,7 @@ def chart_metric(log: RunLog, label: str) -> dict[str, Any]:
         most = max(map(abs, _range(margin[seen])))
         edges = (-most, most)
         rows = [margin[seen]]
-        right_or_not = credit(left, right, judged.chosen, ties=log.protocol.ties)[seen]
+        right_or_not = judged.earned(left, right, log.protocol.ties)[seen]
         image = log.image[judged.left]
         curve = _curve(np.abs(margin[seen]), right_or_not, image[seen], 5)
     return {

@@ -19,7 +19,6 @@ from discode.stats import (
     KendallPlan,
     UndefinedWarning,
     bootstrap_all,
-    credit,
     pearson,
     spearman,
     tie_rate,
@@ -144,7 +143,7 @@ def agreement_statistic(
         if name in ("spearman", "pearson"):
             return PearsonPlan(x, y, ranked=name == "spearman")
         return KendallPlan(x, y, variant=name.removeprefix("tau_"))
-    earned = credit(*sides_of(judgments, value, preference), judgments.chosen, ties=ties)
+    earned = judgments.earned(*sides_of(judgments, value, preference), ties)
     return AccuracyPlan(earned[keep], categories=np.array(judgments.category)[keep])
 
 
@@ -196,7 +195,7 @@ def _of_preferences(
     scored = np.isfinite(left) & np.isfinite(right)
     if not scored.any():  # the metric gave no answer, rather than wrong ones
         return _points(dict.fromkeys([*names, "ties"], np.nan) | {"failed": 1.0}, protocol)
-    earned = credit(left, right, judgments.chosen, ties=protocol.ties)
+    earned = judgments.earned(left, right, protocol.ties)
     plan, clusters = AccuracyPlan(earned, categories=categories), image[judgments.left]
     points = {"ties": (left == right)[scored].mean(), "failed": (~scored).mean()}
     several = bootstrap_all(plan.by_category, clusters, **protocol.bootstrap)

@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 from discode._scales import Scale
 from discode._scores import Floats
 from discode._version import __version__
-from discode.bench._agreement import TAU_C_NOTES, AgreementProtocol, agreement_statistic
+from discode.bench._agreement import (
+    TAU_C_NOTES,
+    AgreementProtocol,
+    agreement_statistic,
+    sides_of,
+)
 from discode.bench._digits import led_by_second_hump
 from discode.bench._layout import CellTable, TableValue
 from discode.bench._learning import learn_linear
@@ -29,7 +34,7 @@ from discode.errors import InputError
 from discode.metrics import MetricFactory
 from discode.options import options_text
 from discode.readings import Readings
-from discode.stats import Interval, bootstrap, credit, tie_rate
+from discode.stats import Interval, bootstrap, tie_rate
 from discode.stats._calibration import CalibrationError, calibration_error, fit_calibration
 from discode.stats._contributions import (
     Contributions,
@@ -170,8 +175,7 @@ def choose_decoder(
     def contributions(value: Floats) -> Contributions:
         if isinstance(judgments, Ratings):
             return tau_c_contributions(value[pairs], judgments.value[keep], clusters, fold)
-        left, right = value[judgments.left], value[judgments.right]
-        earned = credit(left, right, judgments.chosen, ties=protocol.ties)
+        earned = judgments.earned(*sides_of(judgments, value), protocol.ties)
         return accuracy_contributions(earned, np.array(judgments.category), clusters, fold)
 
     parts = {spec: contributions(values[spec]) for spec in specs}

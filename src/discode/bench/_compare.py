@@ -23,7 +23,6 @@ from discode.errors import InputError, count_of, lookup
 from discode.stats import (
     Interval,
     UndefinedWarning,
-    credit,
     holm,
     permutation_test_preference,
     permutation_tests,
@@ -249,10 +248,7 @@ def _permute(
             sources=pair if swap == "captions" else None, resamples=resamples, seed=seed,
         )  # fmt: skip
         return {(names[i], names[j]): test.p for (i, j), test in tests.items()}
-    earned = {
-        name: credit(*log.sides(name), judged.chosen, ties=log.protocol.ties)[keep]
-        for name in names
-    }
+    earned = {name: judged.earned(*log.sides(name), log.protocol.ties)[keep] for name in names}
     judged = judged.take(keep)
     sources = np.arange(len(judged)) if swap == "captions" else None
     return {

@@ -132,6 +132,7 @@ class RunLog:
             "judgments": {
                 name: list(column) if isinstance(column, tuple) else column.tolist()
                 for name, column in vars(self.judgments).items()
+                if column is not None
             },
             "results": {name: _to_json(result) for name, result in self.results.items()},
         }  # fmt: skip
@@ -230,7 +231,7 @@ def _judgments(columns: Mapping[str, Any]) -> Ratings | Preferences:
 
     if "value" in columns:
         return Ratings.of(rows("pair", "value", "rater"))
-    return Preferences.of(rows("left", "right", "chosen", "category"))
+    return Preferences.of(rows("left", "right", "chosen", "category"), columns.get("group"))
 
 
 def _interval(numbers: Any, level: float) -> Interval:

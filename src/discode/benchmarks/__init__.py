@@ -1,7 +1,8 @@
 """Benchmarks: pairs with human judgments, read from the publishers' own files.
 
-Each module has one benchmark (Flickr8k's two), with its row at the end; ``BENCHMARKS`` collects the
-rows. docs/adding-a-benchmark.md shows how to add one.
+A benchmark is a file of ``data/benchmarks``, or, where the publisher's format needs code, a module
+with its row at the end; ``BENCHMARKS`` collects the rows. docs/adding-a-benchmark.md shows how to
+add one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from typing import Any
 
 from discode._files import read_rows
 from discode._plugins import Table, plugin_version
-from discode.benchmarks import _composite, _custom, _flickr8k, _foil, _mceval, _pascal50s
+from discode.benchmarks import (
+    _composite,
+    _custom,
+    _declared,
+    _flickr8k,
+    _foil,
+    _mceval,
+    _pascal50s,
+)
 from discode.benchmarks._base import (
     LIMIT,
     Benchmark,
@@ -23,6 +32,7 @@ from discode.benchmarks._base import (
     Preferences,
     Ratings,
 )
+from discode.benchmarks._declared import read_declared
 from discode.errors import InputError
 from discode.options import fill_options
 
@@ -37,6 +47,7 @@ __all__ = [
     "find_benchmark",
     "find_folder",
     "load_benchmark",
+    "read_declared",
     "read_rows",
 ]
 
@@ -47,6 +58,7 @@ _ROWS = (
     _pascal50s.ROW,
     _foil.ROW,
     _mceval.ROW,
+    *_declared.ROWS,
     _custom.ROW,
 )
 

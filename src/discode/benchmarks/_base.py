@@ -17,7 +17,9 @@ from discode._files import sha256
 from discode._pairs import Pair
 from discode.errors import InputError
 from discode.options import SIZE, Option, option_text
+from discode.stats import credit
 
+Floats = NDArray[np.float64]
 LIMIT = Option("limit", None, "at most that many of its images, of those present", (SIZE, None))
 """The option that every benchmark has in addition to those of its protocol."""
 
@@ -62,16 +64,20 @@ class Preferences:
     """M choices between two captions: ``left``, ``right`` (M,) into the pairs, ``chosen`` (M,).
 
     ``chosen`` is 0 where people preferred the left caption and 1 where they preferred the right;
-    ``category`` has M words, one per choice.
+    ``category`` has M words, one per choice. ``group`` (M,) numbers the choices that are right
+    only together, as in Winoground; None where each counts alone.
     """
 
     left: NDArray[np.int64]
     right: NDArray[np.int64]
     chosen: NDArray[np.int64]
     category: tuple[str, ...]
+    group: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[int, int, int, str]]) -> Preferences:
+    def of(
+        cls, rows: Sequence[tuple[int, int, int, str]], group: Sequence[int] | None = None
+    ) -> Preferences:
         """Convert rows of (left, right, chosen, category) to columns."""
         left, right, chosen, category = zip(*rows, strict=True) if rows else ((), (), (), ())
         if taken := {"mean", "ties", "failed"} & set(category):
@@ -79,7 +85,9 @@ class Preferences:
                 f"a category cannot be called {sorted(taken)[0]!r}: tables use that column name"
             )
         first, second, choice = (np.array(column, np.int64) for column in (left, right, chosen))
-        return cls(first, second, choice, category)
+        return cls(
+            first, second, choice, category, None if group is None else np.array(group, np.int64)
+        )
 
     def __len__(self) -> int:
         return len(self.left)
@@ -92,7 +100,17 @@ class Preferences:
     def take(self, rows: NDArray[np.bool_]) -> Preferences:
         """Select choices by a mask ``rows`` (M,)."""
         category = tuple(np.array(self.category)[rows].tolist())
-        return Preferences(self.left[rows], self.right[rows], self.chosen[rows], category)
+        group = None if self.group is None else self.group[rows]
+        return Preferences(self.left[rows], self.right[rows], self.chosen[rows], category, group)
+
+    def earned(self, left: Floats, right: Floats, ties: str) -> Floats:
+        """Score choices by both captions' scores (M,), as ``credit`` does; a group by its worst."""
+        earned = credit(left, right, self.chosen, ties=ties)
+        if self.group is None or not len(earned):
+            return earned
+        worst = np.ones(int(self.group.max()) + 1)
+        np.minimum.at(worst, self.group, earned)
+        return worst[self.group]
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +228,7 @@ class BenchmarkRow:
         load: From the benchmark's own folder (or file) and the value of every option to the
             benchmark.
         help: How to get it, step by step, where ``source`` is not enough.
+        tried: What its reading was tried on.
         forms: The sets of files it can be read from, tried in order.
         optional: Files that are used where they are present.
         folders: Names its folder goes by.
@@ -238,6 +257,7 @@ class BenchmarkRow:
     options: tuple[Option, ...] = ()
     categories: tuple[str, ...] = ()
     help: str = ""
+    tried: str = "the publisher's files"
     main_tau: str = "tau_c"
     published_column: str = "{benchmark} {measure}"
     published_sizes: Callable[[Mapping[str, str]], tuple[tuple[int, int], ...]] | None = None

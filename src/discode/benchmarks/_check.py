@@ -41,7 +41,11 @@ def _check_benchmark(row: BenchmarkRow, data: Path) -> list[FileCheck]:
         return []  # a benchmark of one's own is not missing
     if not forms:
         wanted = " and ".join(row.forms[0])
-        return [FileCheck(row.name, wanted, "missing", f"not in {data}; {row.fetch}")]
+        return [
+            FileCheck(
+                row.name, wanted, "missing", f"not in {data}; see discode bench list {row.name}"
+            )
+        ]
     form = likeliest_form(folder, forms)
     extra = [file for file in row.optional if file not in form and (folder / file).is_file()]
     checks = [_check_file(row, folder / file) for file in (*form, *extra)]

@@ -1,16 +1,17 @@
 """Your own benchmark: a table of ratings or of preferences, CSV, TSV, JSONL or Parquet.
 
 Ratings have image, caption, rating, and optionally references, rater, id. Preferences have image,
-caption_a, caption_b, preference (0 or a: the first; 1 or b: the second), and optionally
-references, category, id. References are a list, in CSV a JSON list or one text. Columns are found
-by the names that ``discode score`` knows, or named by an option.
+caption_a, caption_b, preference (0 or a: the first; 1 or b: the second; tie), and optionally
+references, category, id, group (rows that are right only together). References are a list, in CSV
+a JSON list or one text. Columns are found by the names that ``discode score`` knows, or named by an
+option.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,11 +48,13 @@ COLUMNS = {
     "caption_a": ("caption_a",),
     "caption_b": ("caption_b",),
     "category": ("category",),
+    "group": ("group",),
 }
 """The fields of a row, and the names of their columns, tried in this order."""
 _NEEDED = {"rating": ("image", "caption"), "preference": ("image", "caption_a", "caption_b")}
-_SIDES = {"0": 0, "a": 0, "1": 1, "b": 1}
-_Entries = list[Entry]
+SIDES: dict[str, int | None] = {"0": 0, "a": 0, "1": 1, "b": 1, "tie": None}
+"""The values of ``preference``: which caption is better, the first or the second, or neither."""
+RATERS = "one point per rating, or per pair"
 
 
 class _Layout(NamedTuple):
@@ -116,14 +119,16 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
                 raise _no_column(where, row, field)
         rows.append(_entry(where, row, layout, finder, unknown))
     judgments: Ratings | Preferences
+    notes = []
     if kinds[0] == "rating":
-        judgments = _ratings(builder, rows, options["scale"])
+        low, high = _bounds(options["scale"]) or (-math.inf, math.inf)
+        judgments = to_ratings(builder, rows, low, high)
         if options["raters"] == "average":
             judgments = judgments.averaged()
     else:
-        judgments = _preferences(builder, rows)
+        judgments, ties = to_preferences(builder, rows)
+        notes += [f"{count_of(ties, 'tie')} of people left out"] if ties else []
     kept = {name: options[name] for name in ("scale", "raters")} | named
-    notes = []
     if unknown:
         advice = finder.advice("-b custom:annotations=FILE")
         notes.append(f"{count_of(len(unknown), 'image id')} {advice}")
@@ -179,8 +184,10 @@ def _entry(
     return Entry(fields, where)
 
 
-def _ratings(builder: BenchmarkBuilder, rows: _Entries, scale: str) -> Ratings:
-    low, high = _bounds(scale) or (-math.inf, math.inf)
+def to_ratings(
+    builder: BenchmarkBuilder, rows: Sequence[Entry], low: float, high: float
+) -> Ratings:
+    """Add the pairs of rows with image, caption and rating, and return the ratings."""
     raters: dict[str, int] = {}
     rated: set[tuple[int, str]] = set()
     judged = []
@@ -195,24 +202,34 @@ def _ratings(builder: BenchmarkBuilder, rows: _Entries, scale: str) -> Ratings:
     return Ratings.of(judged)
 
 
-def _preferences(builder: BenchmarkBuilder, rows: _Entries) -> Preferences:
+def to_preferences(builder: BenchmarkBuilder, rows: Sequence[Entry]) -> tuple[Preferences, int]:
+    """Add the pairs of rows with image, caption_a and caption_b; return the choices and the ties.
+
+    Without ``preference`` the first caption is the better one. ``image_a`` and ``image_b`` are for
+    choices between images, and rows with one ``group`` count together.
+    """
     keys: set[str] = set()
-    judged = []
+    groups: dict[str, int] = {}
+    judged, group, ties = [], [], 0
     for i, row in enumerate(rows):
-        side = row.get("preference")
-        chosen = _SIDES.get(str(side).strip().lower()) if not isinstance(side, bool) else None
-        if chosen is None:
-            raise row.error("preference", "0 or 1, or a or b")
-        image, references = row.text("image"), row.references()
-        key = row.optional("id") or f"{image}#{i}"
+        side = row.fields.get("preference", "0")
+        name = str(side).strip().lower()
+        if isinstance(side, bool) or name not in SIDES:
+            raise row.error("preference", f"one of {', '.join(SIDES)}")
+        if (chosen := SIDES[name]) is None:
+            ties += 1
+            continue
+        images = [row.optional(f"image_{side}") or row.text("image") for side in "ab"]
+        references, key = row.references(), row.optional("id") or f"{images[0]}#{i}"
         row.check_new(key, keys)
         keys.add(key)
         left, right = (
             builder.add(image, row.text(f"caption_{side}"), references, f"{key}{side}", row.where)
-            for side in "ab"
+            for image, side in zip(images, "ab", strict=True)
         )
         judged.append((left, right, chosen, row.optional("category") or "all"))
-    return Preferences.of(judged)
+        group.append(groups.setdefault(row.optional("group"), len(groups)))
+    return Preferences.of(judged, None if {*groups} <= {""} else group), ties
 
 
 ROW = BenchmarkRow(
@@ -225,9 +242,10 @@ ROW = BenchmarkRow(
     citation="yours",
     forms=(("ratings.jsonl",), ("ratings.csv",), ("preferences.jsonl",), ("preferences.csv",)),
     folders=("custom",),
+    tried="",
     options=(
         Option("scale", "any", "the ratings' range", ("any", _Scale())),
-        Option("raters", "flatten", "one point per rating, or per pair", ("flatten", "average")),
+        Option("raters", "flatten", RATERS, ("flatten", "average")),
         Option("images", None, "folder of the images", (None, TEXT)),
         Option("annotations", None, "COCO's file that names the images of ids", (None, TEXT)),
         *(Option(name, None, f"column to read as {name}", (None, TEXT)) for name in COLUMNS),

@@ -54,6 +54,7 @@ ROW = BenchmarkRow(
     forms=(("mceval.jsonl",),),
     files={"mceval.jsonl": DataFile()},
     folders=("mceval", "MCEval"),
+    tried="made-up files in the paper's format",
     categories=("real", "painting", "sketch", "quickdraw", "clipart", "infograph"),
     published_sizes=lambda options: ((6000, 6000),),
 )
