@@ -208,6 +208,8 @@ def test_winoground(scores: list[list[float]], expected: tuple[float, ...], tmp_
     for i, row in enumerate(scores):
         for k, score in enumerate(row):
             value[place[str(i), WINOGROUND[0][f"caption_{k}"]]] = score
+    problems = [pair.problem for pair in made.comparisons()[0]]
+    assert [bool(problem) for problem in problems] == [False, False, True, True]
     earned = judged.earned(value[judged.left], value[judged.right], "wrong")
     kinds = np.array(judged.category)
     assert tuple(earned[kinds == kind].mean() for kind in ("text", "image", "group")) == expected

@@ -159,16 +159,19 @@ class Benchmark:
         judged = self.judgments
         if isinstance(judged, Ratings):
             raise InputError(f"metric 'prefer' requires preferences; {self.name} has ratings")
-        number: dict[tuple[str, frozenset[str]], int] = {}
+        number: dict[tuple[str, str, frozenset[str]], int] = {}
         which: list[int] = []
         asked: list[Pair] = []
         swapped: list[bool] = []
         for left, right in zip(judged.left.tolist(), judged.right.tolist(), strict=True):
             pair, other = self.pairs[left], self.pairs[right]
-            key = str(pair.image), frozenset((pair.caption, other.caption))
+            captions = frozenset((pair.caption, other.caption))
+            key = str(pair.image), str(other.image), captions
             which.append(number.setdefault(key, len(asked)))
             if which[-1] == len(asked):
                 problem = pair.problem or other.problem
+                if pair.image != other.image:
+                    problem = problem or "the two captions are of different images"
                 asked.append(replace(pair, references=(other.caption,), problem=problem))
             swapped.append(asked[which[-1]].caption != pair.caption)
         return asked, np.array(which, np.int64), np.array(swapped, bool)
