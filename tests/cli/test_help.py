@@ -68,13 +68,15 @@ WORDS = {
         "PATH FOLDER",
     ),
     "--images": (
-        "score, prefer, report, explain, mceval annotate, mceval tasks, mceval export", "FOLDER"
+        "score, prefer, arena, report, explain, mceval annotate, mceval tasks, mceval export",
+        "FOLDER",
     ),
     "--benchmark -b": (
         "bench pairs, bench run, bench explain, probe, choose, paper", "NAME"
     ),
     "--method -m": (
-        "score, compare, prefer, bench explain, report, explain, probe, serve, choose, calibrate, "
+        "score, compare, prefer, arena, bench explain, report, explain, probe, serve, choose, "
+        "calibrate, "
         "decode",
         "NAME",
     ),
@@ -85,13 +87,14 @@ WORDS = {
     ),
     "--limit": ("bench run, bench explain, probe, choose, paper", "N"),
     "--store": (
-        "score, prefer, bench run, bench explain, report, explain, probe, serve, choose, paper",
+        "score, prefer, arena, bench run, bench explain, report, explain, probe, serve, choose, "
+        "paper",
         "FILE",
     ),
-    "--json": ("score, compare, prefer, explain, prompts, decode", ""),
+    "--json": ("score, compare, prefer, arena, explain, prompts, decode", ""),
     "--format -f": (
-        "compare, bench explain, bench table, bench published, probe, probe compare, choose, "
-        "calibrate, paper",
+        "compare, arena, bench explain, bench table, bench published, probe, probe compare, "
+        "choose, calibrate, paper",
         "NAME",
     ),
 }  # fmt: skip

@@ -14,6 +14,7 @@ import typer.core
 
 import discode
 from discode._cli import (
+    arena,
     bench,
     calibrate,
     choose,
@@ -92,6 +93,7 @@ _VERBS: dict[str | None, dict[str, Any]] = {
         "score": score.score,
         "compare": compare.compare,
         "prefer": prefer.prefer,
+        "arena": arena.arena,
         "bench": bench.app,
         "report": report.report,
         "explain": explain.explain,

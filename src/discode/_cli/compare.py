@@ -101,7 +101,7 @@ def compare(
             log, what[1:], measure=measure, swap=swap, resamples=resamples, seed=seed
         )
         if as_json:
-            _print_json(done)
+            print_json(done)
             return
         _print_metrics(
             done, form,
@@ -167,7 +167,7 @@ def _compare_files(
         plot_systems(done, joined, plot)
     if as_json:
         files = zip(joined.names, joined.rows, joined.failed, joined.present, strict=True)
-        _print_json(
+        print_json(
             done,
             systems=[asdict(system) for system in done.systems],
             files=[
@@ -183,7 +183,7 @@ def _compare_files(
         return
     notes = explain_join(joined)
     means: list[tuple[str, ...]] = [
-        (each.name, f"{each.mean:.4f}", _range(each.low, each.high, ".4f"), f"{each.rank}")
+        (each.name, f"{each.mean:.4f}", show_range(each.low, each.high, ".4f"), f"{each.rank}")
         for each in done.systems
     ]
     titles = ("system", "mean", "95 %", "rank")
@@ -191,7 +191,7 @@ def _compare_files(
     if not done.pairs:
         how = f"interval by {resamples} resamples of images; seed {seed}"
         lines = [*notes, *note_few_images(done.images), how, *signatures]
-        _print_table(form, titles[:-1], [row[:-1] for row in means], (0,), lines)
+        print_table(form, titles[:-1], [row[:-1] for row in means], (0,), lines)
         return
     how = (
         f"p by {resamples} permutations that swap images; intervals by as many resamples of "
@@ -204,21 +204,21 @@ def _compare_files(
             (name, Bold(mean) if name == best else mean + "†" * (name in worse), *others)
             for name, mean, *others in means
         ]
-    _print_table(form, titles, means, (0,), [WORSE_NOTE] * marks)
+    print_table(form, titles, means, (0,), [WORSE_NOTE] * marks)
     output.echo("")
-    _print_pairs(
+    print_pairs(
         done,
         form,
         notes,
         [how, *signatures],
         {
             "A - B": lambda pair: f"{pair.difference:+.4f}",
-            "95 %": lambda pair: _range(pair.low, pair.high, "+.4f"),
+            "95 %": lambda pair: show_range(pair.low, pair.high, "+.4f"),
             "p": lambda pair: f"{pair.p:.4f}",
             "Holm's p": lambda pair: f"{pair.adjusted:.4f}",
             "A above": lambda pair: f"{100 * pair.above:.1f} %",
             "B above": lambda pair: f"{100 * pair.below:.1f} %",
-            "d": lambda pair: _number(pair.standardised, "+.2f"),
+            "d": lambda pair: show_number(pair.standardised, "+.2f"),
         },
     )
 
@@ -236,24 +236,24 @@ def _print_metrics(done: MetricComparison, form: str, how: str) -> None:
         "A ties": lambda pair: f"{done.ties[pair.a]:.1f} %",
         "B ties": lambda pair: f"{done.ties[pair.b]:.1f} %",
     }
-    _print_pairs(
+    print_pairs(
         done,
         form,
         [*notes, *tied, *([TAU_C_NOTES["people"]] if name == "tau_c" else [])],
         [how],
         {
-            f"A {symbol}": lambda pair: _number(pair.value_a, ".2f"),
-            f"B {symbol}": lambda pair: _number(pair.value_b, ".2f"),
+            f"A {symbol}": lambda pair: show_number(pair.value_a, ".2f"),
+            f"B {symbol}": lambda pair: show_number(pair.value_b, ".2f"),
             **(rates if tied and name == "tau_b" else {}),
-            "A - B": lambda pair: _number(pair.difference, "+.2f"),
-            "95 %": lambda pair: _range(pair.low, pair.high, "+.2f"),
-            "p": lambda pair: _number(pair.p, ".4f"),
-            "Holm's p": lambda pair: _number(pair.adjusted, ".4f"),
+            "A - B": lambda pair: show_number(pair.difference, "+.2f"),
+            "95 %": lambda pair: show_range(pair.low, pair.high, "+.2f"),
+            "p": lambda pair: show_number(pair.p, ".4f"),
+            "Holm's p": lambda pair: show_number(pair.adjusted, ".4f"),
         },
     )
 
 
-def _print_pairs(
+def print_pairs(
     done: Any,
     form: str,
     notes: Sequence[str],
@@ -267,10 +267,10 @@ def _print_pairs(
         verdicts += [f"groups that differ: {groups}", GROUP_RULE]
     rows = [(pair.a, pair.b, *(cell(pair) for cell in columns.values())) for pair in done.pairs]
     lines = [*verdicts, *notes, *note_few_images(done.images), *how]
-    _print_table(form, ("A", "B", *columns), rows, (0, 1), lines)
+    print_table(form, ("A", "B", *columns), rows, (0, 1), lines)
 
 
-def _print_table(
+def print_table(
     form: str,
     titles: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -285,15 +285,15 @@ def _print_table(
         output.echo(line)
 
 
-def _print_json(done: Any, **more: Any) -> None:
+def print_json(done: Any, **more: Any) -> None:
     pairs = [asdict(pair) | {"verdict": pair.verdict()} for pair in done.pairs]
     content = without_nan(asdict(done) | more | {"pairs": pairs})
     output.echo(json.dumps(content, ensure_ascii=False, indent=1))
 
 
-def _number(value: float, form: str) -> str:
+def show_number(value: float, form: str) -> str:
     return "undefined" if math.isnan(value) else format(value, form)
 
 
-def _range(low: float, high: float, form: str) -> str:
+def show_range(low: float, high: float, form: str) -> str:
     return "no interval" if math.isnan(low) else f"{low:{form}} to {high:{form}}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from discode.bench._agreement import AgreementProtocol, measure_agreement
+from discode.bench._arena import ArenaDifference, ArenaPlan, ArenaResult, ArenaSystem, hold_arena
 from discode.bench._compare import MetricComparison, MetricDifference, compare_metrics
 from discode.bench._figures import plot_systems
 from discode.bench._published import PublishedCell, published_cell, published_cells
@@ -20,6 +21,10 @@ from discode.bench._tables import TableCell, plot_runs, render_table, table_cell
 
 __all__ = [
     "AgreementProtocol",
+    "ArenaDifference",
+    "ArenaPlan",
+    "ArenaResult",
+    "ArenaSystem",
     "JoinedScores",
     "MetricComparison",
     "MetricDifference",
@@ -32,6 +37,7 @@ __all__ = [
     "TableCell",
     "compare_metrics",
     "compare_systems",
+    "hold_arena",
     "join_systems",
     "label_metrics",
     "measure_agreement",
