@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from discode._cli import flags, output
+from discode._cli.paper import open_benchmarks
 from discode._files import without_nan
 from discode._signature import shortened_signature
 from discode.bench._agreement import TAU_C_NOTES, note_ties
@@ -24,6 +25,13 @@ from discode.bench._compare import (
 )
 from discode.bench._figures import check_plot, plot_systems
 from discode.bench._layout import TABLE_FORMATS, WORSE_NOTE, Bold, CellTable, write_table
+from discode.bench._rated import (
+    RATED_TITLES,
+    RatedMeans,
+    describe_rated,
+    rate_systems,
+    rated_rows,
+)
 from discode.bench._runlog import RunLog
 from discode.bench._systems import (
     RESAMPLES,
@@ -57,6 +65,7 @@ def compare(
         flags.input_flag(metavar="KEY", help="Key that joins score files: image (default) or id."),
     ] = None,
     failed_as: flags.FailedAs = None,
+    ratings: flags.Ratings = None,
     measure: flags.Measure = None,
     swap: Annotated[
         str | None,
@@ -78,8 +87,8 @@ def compare(
     """Compare captioners by scores of the same images, or the metrics of a run.
 
     One captioner gets a mean with a 95 % interval over images; several get
-    differences with intervals, p-values (Holm's for many) and groups. Score
-    files are resampled 5,000 times by default, run logs 1,000 times.
+    differences, p-values (Holm's for many) and groups; with --ratings of some
+    captions their mean rating. Resamples are 5,000, of run logs 1,000.
     """
     lookup(TABLE_FORMATS, form, "format")
     if as_json and form != "text":
@@ -92,6 +101,7 @@ def compare(
             column=column,
             join_by=join_by,
             failed_as=failed_as,
+            ratings=ratings,
             plot=plot,
         )
         resamples = 1000 if resamples is None else resamples
@@ -121,7 +131,13 @@ def compare(
             failed_as=failed_as,
         )
         resamples = RESAMPLES if resamples is None else resamples
-        _compare_files(joined, plot, resamples, seed, form, as_json, signature or form != "text")
+        rated = None
+        if ratings is not None:
+            (benchmark,) = open_benchmarks((), None, ratings, None, ()).values()
+            rated = rate_systems(joined, benchmark, ratings if ratings.is_dir() else ratings.parent)
+        _compare_files(
+            joined, plot, resamples, seed, form, as_json, signature or form != "text", rated
+        )
 
 
 def _run_in(path: Path) -> Path:
@@ -160,7 +176,7 @@ def refuse(kind: str, **options: object) -> None:
 
 def _compare_files(
     joined: JoinedScores, plot: Path | None, resamples: int, seed: int, form: str, as_json: bool,
-    full: bool,
+    full: bool, rated: RatedMeans | None,
 ) -> None:  # fmt: skip
     done = compare_systems(joined, resamples=resamples, seed=seed)
     if plot is not None:
@@ -179,8 +195,12 @@ def _compare_files(
             signatures=joined.signatures,
             resamples=resamples,
             seed=seed,
+            **({} if rated is None else {"ratings": _rated_json(rated)}),
         )
         return
+    if rated is not None:
+        print_table(form, RATED_TITLES, rated_rows(rated), (0,), describe_rated(rated))
+        output.echo("")
     notes = explain_join(joined)
     means: list[tuple[str, ...]] = [
         (each.name, f"{each.mean:.4f}", show_range(each.low, each.high, ".4f"), f"{each.rank}")
@@ -289,6 +309,14 @@ def print_json(done: Any, **more: Any) -> None:
     pairs = [asdict(pair) | {"verdict": pair.verdict()} for pair in done.pairs]
     content = without_nan(asdict(done) | more | {"pairs": pairs})
     output.echo(json.dumps(content, ensure_ascii=False, indent=1))
+
+
+def _rated_json(rated: RatedMeans) -> dict[str, Any]:
+    return {
+        name: {"mean": asdict(each.mean), "people": asdict(each.people), "weight": each.weight,
+               "rated": each.rated, "images": each.images, "worth": each.worth}
+        for name, each in rated.means.items()
+    }  # fmt: skip
 
 
 def show_number(value: float, form: str) -> str:

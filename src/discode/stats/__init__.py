@@ -23,6 +23,7 @@ from discode.stats._permutation import (
     permutation_test_preference,
     permutation_tests,
 )
+from discode.stats._ppi import PoweredMean, ppi_mean
 from discode.stats._preference import AccuracyPlan, acc23, accuracy, credit, tie_calibrated
 from discode.stats._ranking import BradleyTerryPlan, bradley_terry
 from discode.stats._resampling import (
@@ -46,6 +47,7 @@ __all__ = [
     "KendallPlan",
     "MeansPlan",
     "Permutation",
+    "PoweredMean",
     "UndefinedWarning",
     "acc23",
     "accuracy",
@@ -65,6 +67,7 @@ __all__ = [
     "pearson",
     "permutation_test_preference",
     "permutation_tests",
+    "ppi_mean",
     "ranks",
     "resample",
     "resampled_difference",
