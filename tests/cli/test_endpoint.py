@@ -226,6 +226,8 @@ def test_thinking_samples_and_fields(server: Server, tmp_path: Path) -> None:
     done = run(*judge, *fields, "--store", tmp_path / "r.db", "-o", tmp_path / "s.jsonl")
     assert done.returncode == 0, done
     assert (server.asked[-1]["n"], server.asked[-1]["top_k"]) == (20, 50)
+    assert "sampled rows may" in done.stderr
+    assert "truncated" not in done.stderr
     signature = json.loads((tmp_path / "s.jsonl").read_text())
     assert "tiny-2026+sampled+body-" in json.dumps(signature)
     for odd in ('body={"api_key": "sk-1234"}', "body=x", 'body={"model": "y"}', "samples=-1"):

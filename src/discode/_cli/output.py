@@ -562,7 +562,8 @@ def report(
         line += _interval(means[method]) if means else ""
         note(line + (f" ({flags})" if flags else ""))
         if counts.bound is not None:
-            worst = f"truncated rows may be wrong by up to {counts.bound:.4f} (column bound)"
+            kinds = " and ".join(name for name in ("truncated", "sampled") if name in counts.flags)
+            worst = f"{kinds} rows may be wrong by up to {counts.bound:.4f} (column bound)"
             note(f"{method}: {worst}")
         text = signatures[method]
         note(text if full else shortened_signature(text), "dim")

@@ -103,7 +103,8 @@ def _draw(title: str, draws: Sequence[int], lost: Mapping[str, Sequence[float]],
     panel = figure.subplots()
     colours = (GREY, BLUE, RED, GREEN)
     for number, (name, values) in enumerate(lost.items()):
-        panel.plot(draws, values, "o-", color=colours[number % len(colours)], label=name, lw=1.5)
+        line = "o-" if number < len(colours) else "o--"
+        panel.plot(draws, values, line, color=colours[number % len(colours)], label=name, lw=1.5)
     panel.axhline(0, color=GREY, lw=1, ls=":")
     panel.set_xscale("log")
     panel.set_xticks(draws, [*map(str, draws)])
