@@ -121,5 +121,6 @@ def test_the_command_prices_and_runs_it(tmp_path: Path) -> None:
         done = call(*command[:-4], *command[-2:], *here)
         assert done.returncode == 0, done.stderr
     assert "prefer" in done.stdout
+    assert "3 comparisons flipped" in done.stderr  # captions of almost one length
     refused(call("bench", "run", "-b", "pascal50s", "--data", tmp_path, "-m", "prefer",
                  "--dry-run"), "--dry-run")  # fmt: skip

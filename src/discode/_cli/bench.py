@@ -287,6 +287,8 @@ def _report(
             failed = f", {len(failures)} pairs failed" if failures else ""
             if lacking := len(result.errors) - len(failures):
                 failed += f", {lacking} pairs without references skipped"
+            if flipped := result.counts.get("flipped"):
+                failed += f", {count_of(flipped, 'comparison')} flipped with the order"
             rate = result.measures["ties"].value
             ties = "no scores" if math.isnan(rate) else f"{100 * rate:.1f} % ties"
             prefix = f"{name}: " if len(logs) > 1 else ""
