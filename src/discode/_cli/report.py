@@ -10,6 +10,7 @@ import typer
 from discode._cli import flags, output
 from discode._cli.compare import is_scores, refuse
 from discode._cli.output import store_beside
+from discode._probe import Card
 from discode.bench._runlog import find_runs, read_runs
 from discode.bench._systems import RESAMPLES, join_systems, label_systems
 from discode.errors import InputError
@@ -24,7 +25,18 @@ def report(
             "captioners, as for `discode compare`: FILE or NAME=FILE.",
         ),
     ],
-    typed: Annotated[str, flags.output_option(help="Page (.html), or a folder for report.html.")],
+    typed: Annotated[
+        str,
+        flags.output_option(
+            help="Page (.html), folder for report.html, or leaderboard of runs (.md, .json)."
+        ),
+    ],
+    card: Annotated[
+        list[Path] | None,
+        flags.input_flag(
+            metavar="FOLDER", help="Card of a judge, from `discode probe -o`; repeatable."
+        ),
+    ] = None,
     data: flags.DataFolders = None,
     images: flags.Images = None,
     method: flags.MethodIfAny = None,
@@ -41,15 +53,16 @@ def report(
     resamples: flags.ResamplesIfAny = None,
 ) -> None:
     """Write a page about runs or captioners: tables, charts, and an explorer of all items."""
-    from discode._report import write_captioners, write_report
+    from discode._report import BOARDS, write_captioners, write_report
 
-    if not output.is_folder(typed) and Path(typed).suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--output {typed} is not a page; give a name that ends in .html")
     scored = [path for path in runs if is_scores(path)]
+    suffixes = (".html", ".htm", *(BOARDS if not scored else ()))
+    if not output.is_folder(typed) and Path(typed).suffix.lower() not in suffixes:
+        raise InputError(f"--output {typed} is not a page; give a name that ends in .html")
     if scored and (len(scored) < len(runs) or store):
         raise InputError("score files cannot be combined with run logs or --store")
     if scored:
-        refuse("run logs", data=data)
+        refuse("run logs", data=data, card=card)
     else:
         refuse("score files", method=method, failed_as=failed_as, images=images)
     if resamples is None:
@@ -73,9 +86,15 @@ def report(
         logs = read_runs(runs)
         stores = store if store is not None else _stores_beside(runs)
         with output.stderr.status("reading") as status:
-            facts = write_report(out, logs, stores=stores, progress=status.update, **options)
+            facts = write_report(
+                out, logs, stores=stores, progress=status.update, **options,
+                cards={str(path): Card.load(path) for path in card or ()},
+            )  # fmt: skip
     for text in facts.notes:
         output.note(text, "dim")
+    if out.suffix.lower() in BOARDS:
+        output.note(f"written to {out}: a leaderboard of {facts.items} items")
+        return
     size = out.stat().st_size / 2**20
     output.note(
         f"written to {out}: {facts.items} items, {facts.images} images, distributions of "

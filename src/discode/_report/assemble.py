@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from discode._files import replacing, without_nan
 from discode._http.static import ICON, SHARED
+from discode._probe.card import Card
 from discode._report.bars import MetricBars, find_bars
+from discode._report.board import board_json, board_tables, name_judges
 from discode._report.charts import chart_metric, rating_levels
 from discode._report.disagreement import disagreement
 from discode._report.gather import GatheredRun, gather_runs
@@ -27,6 +30,7 @@ from discode._scores import Floats, or_none
 from discode._version import __version__
 from discode.bench._agreement import main_measure, note_ties
 from discode.bench._compare import GROUP_RULE, Difference, MetricComparison, compare_metrics
+from discode.bench._layout import layout_texts, write_table
 from discode.bench._runlog import RunLog
 from discode.bench._tables import (
     MEASURE_SYMBOLS,
@@ -43,6 +47,8 @@ from discode.explain import Explanation
 from discode.stats import UndefinedWarning
 
 PAGE = Path(__file__).parent / "page"
+BOARDS = (".md", ".json")
+"""Suffixes of a leaderboard without a page."""
 IMAGE_BUDGET = 12 << 20
 """Bytes of the page that images may take by default."""
 
@@ -66,9 +72,13 @@ def write_report(
     title: str = "",
     image_budget: int = IMAGE_BUDGET,
     resamples: int = 1000,
+    cards: Mapping[str, Card] = MappingProxyType({}),
     progress: Callable[[str], None] = lambda step: None,
 ) -> ReportFacts:
     """Write the report of runs, given by name, to ``path``, whole or not at all.
+
+    A page has a leaderboard if there are several metrics or ``cards``; a ``path`` that ends in .md
+    or .json receives only that.
 
     Args:
         path: The HTML file.
@@ -78,11 +88,14 @@ def write_report(
         title: Of the page; the benchmarks' names if empty.
         image_budget: Bytes that images may take; 0 for a page without images.
         resamples: Of the tests that group the metrics.
+        cards: Cards of judges, by what they are called.
         progress: Called with a description of each step.
     """
-    runs = with_one_m(runs)
+    runs = name_judges(with_one_m(runs))
     gathered = gather_runs(runs, data)
     cells = table_cells(runs)
+    if path.suffix.lower() in BOARDS:
+        return _write_board(path, [_entry(run, cells, resamples) for run in gathered], cards)
     texts = TextTable()
     notes: list[str] = []
     thumbnails: dict[str, str] = {}
@@ -99,7 +112,7 @@ def write_report(
             drawn = [np.isfinite(metric.before).any(axis=1) for metric in bars.values()]
             with_bars += int(np.any(drawn, axis=0).sum())
         progress(f"comparing the metrics of {run.name}")
-        entry = _summary(run, [cell for cell in cells if cell.benchmark == run.name], resamples)
+        entry = _entry(run, cells, resamples)
         benchmarks.append(entry | _items(run, distances, texts) | _bars_json(run, bars))
         items += len(run.log.ids if entry["kind"] == "ratings" else run.log.judgments)
     if image_budget > 0:
@@ -111,9 +124,27 @@ def write_report(
     notes = list(dict.fromkeys(notes))  # several benchmarks may have one store
     progress("writing the page")
     title = title or " · ".join(dict.fromkeys(entry["title"] for entry in benchmarks))
-    about = {"title": title, "notes": notes, "images": image_budget > 0}
+    about: dict[str, Any] = {"title": title, "notes": notes, "images": image_budget > 0}
+    if cards or len({metric["label"] for entry in benchmarks for metric in entry["metrics"]}) > 1:
+        about["board"] = [layout_texts(table) for table in board_tables(benchmarks, cards)]
     save_page(path, about, benchmarks, texts, thumbnails)
     return ReportFacts(items, len(thumbnails), with_bars, tuple(notes))
+
+
+def _write_board(
+    path: Path, benchmarks: Sequence[Mapping[str, Any]], cards: Mapping[str, Card]
+) -> ReportFacts:
+    with replacing(path) as temp:
+        if path.suffix.lower() == ".json":
+            text = json.dumps(board_json(benchmarks, cards), ensure_ascii=False, indent=1)
+        else:
+            tables = board_tables(benchmarks, cards)
+            text = "\n\n".join(write_table(table, "markdown") for table in tables)
+        temp.write_text(f"{text}\n", encoding="utf-8")
+    items = sum(
+        entry["pairs" if entry["kind"] == "ratings" else "judgments"] for entry in benchmarks
+    )
+    return ReportFacts(items, 0, 0, ())
 
 
 def save_page(
@@ -202,6 +233,10 @@ class TextTable:
     def list(self, texts: tuple[str, ...]) -> int:
         """Number a list of texts."""
         return self.lists.setdefault(tuple(map(self.text, texts)), len(self.lists))
+
+
+def _entry(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> dict[str, Any]:
+    return _summary(run, [cell for cell in cells if cell.benchmark == run.name], resamples)
 
 
 def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> dict[str, Any]:

@@ -95,6 +95,21 @@ def _texts(table: CellTable) -> list[list[str]]:
     return texts
 
 
+def layout_texts(table: CellTable) -> dict[str, object]:
+    """Lay out a table as texts for a page: titles above with the columns they span, and the rest.
+
+    >>> laid = layout_texts(CellTable(["a", ("b", "c"), ("b", "d"), "e"], [["x", "1", "2", "3"]]))
+    >>> laid["above"], laid["titles"]
+    ([('', 1), ('b', 2), ('', 1)], ['a', 'c', 'd', 'e'])
+    """
+    first, second = _titles(table.columns)
+    above = [(first[start], end - start) for start, end in _spans(table.columns, first)]
+    return {
+        "title": table.title, "above": above if any(first) else [], "titles": second,
+        "rows": _texts(table), "notes": [*table.notes],
+    }  # fmt: skip
+
+
 def _cells(row: Sequence[TableValue], columns: int) -> list[TableValue]:
     return [*row[1:], *[None] * (columns - len(row))]
 

@@ -243,6 +243,23 @@ if (!ASKED) $("tables").replaceChildren(...BENCHES.map((bench) => make("div", { 
   make("p", { class: "hint", text: bench.compared }),
   ...differences(bench))));
 
+// ---- the leaderboard: tables of texts, as in its Markdown
+function board({ title, above, titles, rows, notes }) {
+  const head = (spans) => make("tr", {}, ...spans.map(([text, columns], i) => // symbols such as τ_b
+    make("th", { scope: columns > 1 ? "colgroup" : "col", colspan: columns, class: i ? "" : "name" }, symbol(text))));
+  const body = rows.map(([name, ...cells]) => make("tr", {},
+    make("th", { scope: "row", class: "name" }, words(name.trim())), ...cells.map((text) => make("td", { text }))));
+  return make("div", { class: "bench" }, ...(title === "Leaderboard" ? [] : [make("h3", {}, words(title))]),
+    make("div", { class: "scroll" }, make("table", { class: "plain" },
+      make("thead", {}, ...(above.length ? [head(above)] : []), head(titles.map((text) => [text, 1]))), make("tbody", {}, ...body))),
+    ...notes.map((text) => make("p", { class: "hint" }, words(text))));
+}
+if (DATA.board) $("boards").replaceChildren(...DATA.board.map(board));
+else {
+  $("board").remove();
+  document.querySelector('#nav a[href="#board"]').remove();
+}
+
 // ---- charts of metrics against people
 function ridges(bench, metric) {
   const { rows, edges, means } = metric.charts;
