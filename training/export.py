@@ -36,16 +36,9 @@ MINIMUM = 4096  # smaller tensors stay float
 
 def load(name: str) -> CaptionJudge:
     """Return a trained model with its int8 weights turned back to float."""
-    arrays = quantise.load(name, common.BUILD)
-    model = CaptionJudge(int(arrays["layers"]))
-    state = {}
-    for key in model.state_dict():
-        if f"{key}|q" in arrays:
-            q, s = arrays[f"{key}|q"].astype(np.float32), arrays[f"{key}|s"].astype(np.float32)
-            state[key] = torch.from_numpy(q * s.reshape(-1, *[1] * (q.ndim - 1)))
-        else:
-            state[key] = torch.from_numpy(arrays[key].astype(np.float32))
-    model.load_state_dict(state)
+    layers, weights = quantise.restored(name, common.BUILD)
+    model = CaptionJudge(layers)
+    model.load_state_dict({key: torch.from_numpy(value) for key, value in weights.items()})
     return model.eval()
 
 

@@ -45,9 +45,24 @@ def pack(name: str) -> bytes:
 
 
 def load(name: str, folder: Path) -> dict[str, np.ndarray]:
-    """Return the packed arrays of RUN.w0, RUN.w1, ..."""
-    pieces = sorted(folder.glob(f"{name}.w*"))
+    """Return the packed arrays of RUN.w0, RUN.w1, ...; of the only run there is for ""."""
+    pieces = sorted(folder.glob(f"{name or '*'}.w*"))
     return dict(np.load(io.BytesIO(b"".join(piece.read_bytes() for piece in pieces))))
+
+
+def restored(name: str, folder: Path) -> tuple[int, dict[str, np.ndarray]]:
+    """Return how many layers a packed model has, and its weights in float."""
+    arrays = load(name, folder)
+    layers, weights = int(arrays.pop("layers")), {}
+    for key, value in arrays.items():
+        weight = value.astype(np.float32)
+        if key.endswith("|q"):
+            key = key.removesuffix("|q")
+            scale = arrays[f"{key}|s"].astype(np.float32)
+            weight *= scale.reshape(-1, *[1] * (weight.ndim - 1))
+        if not key.endswith("|s"):
+            weights[key] = weight
+    return layers, weights
 
 
 if __name__ == "__main__":

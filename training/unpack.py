@@ -1,7 +1,8 @@
-"""Start from a finished file: python -m training.unpack FILE.onnx RUN
+"""Start from a finished file or from kept weights: python -m training.unpack FILE.onnx|FOLDER RUN
 
-Writes the file's weights as build/RUN.pt, so that a run may name RUN as its ``start`` or as a
-teacher. The vocabulary must be the file's: ``training.data ... --vocabulary FILE.onnx``.
+Writes the weights of the file, or of the pieces that ``training.quantise`` wrote into the folder,
+as build/RUN.pt, so that a run may name RUN as its ``start`` or as a teacher. The vocabulary must be
+the file's, or that of the run that was kept: ``training.data ... --vocabulary FILE.onnx``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training import common
+from training import common, quantise
 from training.look_once import RESTORE
 
 
@@ -46,7 +47,12 @@ def main() -> None:
     """Write the weights as a run."""
     if len(sys.argv) != 3:
         raise SystemExit(__doc__)
-    found = weights(Path(sys.argv[1]))
+    source = Path(sys.argv[1])
+    if source.is_dir():
+        kept = quantise.restored("", source)[1]
+        found = {name: torch.from_numpy(value) for name, value in kept.items()}
+    else:
+        found = weights(source)
     layers = 1 + max(int(name.split(".")[1]) for name in found if name.startswith("layers."))
     half = {name: value.half() for name, value in found.items()}
     torch.save({"layers": layers, "weights": half}, common.BUILD / f"{sys.argv[2]}.pt")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,15 @@ def test_a_run_may_start_from_a_finished_file_and_from_a_mean(
     assert {name for name in model if name.endswith("weight")} <= found["weights"].keys()
     for name, value in found["weights"].items():
         assert torch.allclose(value.float(), model[name], rtol=1e-3, atol=1e-6), name
+    kept = build / "kept"
+    kept.mkdir()
+    shutil.copy(common.BUILD / "pupil.w0", kept)
+    command(monkeypatch, unpack.main, kept, "unpacked")
+    again = torch.load(common.BUILD / "unpacked.pt", weights_only=True)
+    assert again["layers"] == 3
+    assert again["weights"].keys() == model.keys()
+    for name, value in again["weights"].items():
+        assert torch.equal(value, model[name].half()), name
     tokenizer = common.load_json("tokenizer.json")
     assert data.vocabulary_of(file).tokens == tokenizer["tokens"]
     assert [list(pair) for pair in data.vocabulary_of(file).merges] == tokenizer["merges"]
