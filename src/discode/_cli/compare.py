@@ -195,7 +195,7 @@ def _compare_files(
             signatures=joined.signatures,
             resamples=resamples,
             seed=seed,
-            **({} if rated is None else {"ratings": _rated_json(rated)}),
+            ratings=rated and {k: asdict(v) | {"worth": v.worth} for k, v in rated.means.items()},
         )
         return
     if rated is not None:
@@ -309,14 +309,6 @@ def print_json(done: Any, **more: Any) -> None:
     pairs = [asdict(pair) | {"verdict": pair.verdict()} for pair in done.pairs]
     content = without_nan(asdict(done) | more | {"pairs": pairs})
     output.echo(json.dumps(content, ensure_ascii=False, indent=1))
-
-
-def _rated_json(rated: RatedMeans) -> dict[str, Any]:
-    return {
-        name: {"mean": asdict(each.mean), "people": asdict(each.people), "weight": each.weight,
-               "rated": each.rated, "images": each.images, "worth": each.worth}
-        for name, each in rated.means.items()
-    }  # fmt: skip
 
 
 def show_number(value: float, form: str) -> str:

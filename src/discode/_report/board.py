@@ -58,7 +58,7 @@ def rank_judges(benchmarks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     """
     judges: dict[str, dict[str, Any]] = {}
     for entry in benchmarks:
-        values = [_value(entry, metric) for metric in entry["metrics"]]
+        values = [_bound(entry, metric, 0) for metric in entry["metrics"]]
         known = [value for value in values if not math.isnan(value)]
         for metric, value in zip(entry["metrics"], values, strict=True):
             row = judges.setdefault(
@@ -87,12 +87,8 @@ def rank_judges(benchmarks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     )
 
 
-def _value(entry: Mapping[str, Any], metric: Mapping[str, Any]) -> float:
-    return _bound(entry, metric, 0)
-
-
 def _bound(entry: Mapping[str, Any], metric: Mapping[str, Any], which: int) -> float:
-    """The value of the benchmark's main measure, or a bound of it; NaN if it has none."""
+    """Return the value of the benchmark's main measure, or a bound of it; NaN if it has none."""
     found = metric["cells"].get(entry["main"], [None] * 3)[which]
     return math.nan if found is None else float(found)
 
@@ -138,7 +134,7 @@ def board_tables(
 def board_json(
     benchmarks: Sequence[Mapping[str, Any]], cards: Mapping[str, Card]
 ) -> dict[str, Any]:
-    """The leaderboard as JSON: benchmarks with their comparisons, judges in order, and cards."""
+    """Collect the leaderboard: benchmarks with their comparisons, judges in order, and cards."""
     kept = ("name", "title", "kind", "main", "level", "pairs", "judgments", "photos", "compared",
             "differences", "runs", "checksums", "options")  # fmt: skip
     content = {

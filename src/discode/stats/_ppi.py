@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +18,8 @@ FEW_FOR_JUDGE = 5
 """Rated images below which the judge is not used: its weight could not be estimated."""
 
 
-class PoweredMean(NamedTuple):
+@dataclass(frozen=True)
+class PoweredMean:
     """The mean rating with a judge's help, and ``people``'s alone.
 
     ``weight`` is the λ of the judge's scores, 0 if they do not help; ``rated`` of the ``images``
