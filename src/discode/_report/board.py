@@ -15,7 +15,7 @@ from discode.bench._runlog import MetricResult, RunLog
 
 SPEED_NOTE = (
     "pairs/s: over all benchmarks. Judges of one model share its readings: the one that ran first "
-    "has the model's time; readings from a store and scores from a file take next to none."
+    "has the model's time, and readings from a store take next to none."
 )
 
 
@@ -73,8 +73,9 @@ def rank_judges(benchmarks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
                 "place": math.nan if math.isnan(value) else place,
                 "signature": metric["signature"],
             }
-            row["seconds"] += metric["seconds"]
-            row["pairs"] += entry["pairs"]
+            if "metric:scorefile" not in metric["signature"]:  # whose scores took time elsewhere
+                row["seconds"] += metric["seconds"]
+                row["pairs"] += entry["pairs"]
     for row in judges.values():
         places = [cell["place"] for cell in row["cells"].values()]
         places = [place for place in places if not math.isnan(place)]
@@ -117,7 +118,7 @@ def board_tables(
             ]
         speed = judge["pairs_per_second"]
         rows.append(
-            [judge["label"], *cells, f"{judge['seconds']:.1f}",
+            [judge["label"], *cells, f"{judge['seconds']:.1f}" if judge["pairs"] else "",
              "" if math.isnan(speed) else f"{speed:.3g}" if speed < 1000 else f"{speed:,.0f}"]
         )  # fmt: skip
     notes = [
