@@ -153,7 +153,8 @@ def main() -> None:
         print(
             f"{name:18}{method:6}{theirs.coverage:10.3f}{theirs.width:12.3f}"
             f"{ours.coverage:8.3f}±{ours.coverage_sd:.3f}{ours.width:7.3f}±{ours.width_sd:.3f}  "
-            f"{found:8}{ours.inward_coverage:8.3f}{ours.inward_width:8.3f}{'' if covered else '  coverage differs'}"
+            f"{found:8}{ours.inward_coverage:8.3f}{ours.inward_width:8.3f}"
+            f"{'' if covered else '  coverage differs'}"
         )
     print("widths: " + ", ".join(f"{count} {name}" for name, count in tally.items()))
 
