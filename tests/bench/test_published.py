@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
-import shutil
-import sys
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import pytest
 
@@ -147,25 +143,3 @@ def test_unknown_names_are_refused() -> None:
     for names in ({"table": "sota"}, {"system": "discod"}, {"column": "x"}):
         with pytest.raises(UnknownNameError, match=next(iter(names.values()))):
             published_cells(**names)
-
-
-@pytest.mark.slow
-@pytest.mark.data
-def test_the_published_cells_are_reproduced(
-    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Every cell but METEOR's, which takes minutes: perf/published.py has it."""
-    pytest.importorskip("pycocoevalcap", reason="text metrics want discode-eval[bench]")
-    if shutil.which("java") is None:
-        pytest.skip("text metrics want Java")
-    script = Path(__file__).parents[2] / "perf" / "published.py"
-    names = runpy.run_path(str(script))
-    monkeypatch.setitem(
-        names["main"].__globals__, "METRICS", ["bleu-1", "bleu-4", "rouge-l", "cider"]
-    )
-    monkeypatch.setattr(sys, "argv", [str(script), "--data", str(data)])
-    with pytest.raises(SystemExit) as left:
-        names["main"]()
-    told = capsys.readouterr().out
-    assert "48 of 48 cells reproduced" in told, told
-    assert not left.value.code

@@ -72,7 +72,7 @@ WORDS = {
         "FOLDER",
     ),
     "--benchmark -b": (
-        "bench pairs, bench run, bench explain, probe, choose, paper", "NAME"
+        "bench pairs, bench run, bench verify, bench explain, probe, choose, paper", "NAME"
     ),
     "--method -m": (
         "score, compare, prefer, arena, bench explain, report, explain, probe, serve, choose, "
@@ -80,9 +80,10 @@ WORDS = {
         "decode",
         "NAME",
     ),
-    "--metric -m": ("bench run, paper", "NAME"),
+    "--metric -m": ("bench run, bench verify, paper", "NAME"),
     "--data": (
-        "bench check, bench pairs, bench run, bench explain, report, probe, choose, paper",
+        "bench check, bench pairs, bench run, bench verify, bench explain, report, probe, choose, "
+        "paper",
         "FOLDER",
     ),
     "--limit": ("bench run, bench explain, probe, choose, paper", "N"),
@@ -93,7 +94,7 @@ WORDS = {
     ),
     "--json": ("score, compare, prefer, arena, explain, prompts, decode", ""),
     "--format -f": (
-        "compare, arena, bench explain, bench table, bench published, probe, probe compare, "
+        "compare, arena, bench explain, bench verify, bench table, bench published, probe, probe compare, "
         "choose, calibrate, paper",
         "NAME",
     ),

@@ -32,6 +32,14 @@ from discode.bench._tables import (
     published_table,
     render_table,
 )
+from discode.bench._verify import (
+    TEXT,
+    VerifiedCell,
+    verified_table,
+    verify,
+    verify_choices,
+    verify_intervals,
+)
 from discode.benchmarks import (
     BENCHMARKS,
     LIMIT,
@@ -385,6 +393,35 @@ def published(
     for name, about in PAPER_TABLES.items():
         listed.add_row(name, escape(about), str(len(published_cells(name))))
     stdout.print(listed)
+
+
+@app.command("verify", cls=flags.Verb)
+def verify_(
+    data: flags.Data,
+    benchmark: flags.BenchmarksIfAny = None,
+    metric: flags.MetricsIfAny = None,
+    form: flags.TableFormat = "text",
+) -> None:
+    """Compare published numbers with ours, by text metrics and the scores that authors released.
+
+    Exit with 1 if a number is not reproduced any more.
+    """
+    lookup(TABLE_FORMATS, form, "format")
+    _check_metrics(labels := label_metrics(metric or TEXT), JudgeSpec(None, None, None, {}))
+    usual = [name for name, row in BENCHMARKS.items() if row.published_files or row.published_sizes]
+    loaded, missing = load_present(benchmark or usual, data)
+    if benchmark and missing:
+        raise InputError(next(iter(missing.values())))
+    cells: list[VerifiedCell] = []
+    with output.progress() as bar:
+        for name in loaded:
+            cells += verify(name, data, labels, output.labelled_progress(bar))
+    cells += [] if benchmark else [*verify_choices(data), *verify_intervals(data)]
+    if not cells:
+        raise InputError(f"{data} has no data with published numbers; see discode bench check")
+    echo(write_table(verified_table(cells), form))
+    if any(not cell.holds and cell.expected for cell in cells):
+        raise typer.Exit(1)
 
 
 @app.command("join-composite")

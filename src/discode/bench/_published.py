@@ -1,15 +1,16 @@
-"""The numbers printed in the paper's tables, and which of them match a run.
+"""The numbers printed in the paper's tables and elsewhere, and which of them match a run.
 
-``data/published.csv`` has one cell per row, in percent where the paper prints percent; empty cells
-("--") are left out. A cell is compared with a run's number if benchmark, metric and model are the
-same; otherwise the run has no number of the paper.
+``data/published.csv`` has one cell of the paper per row, in percent where it prints percent; empty
+cells ("--") are left out. ``data/published_elsewhere.csv`` has cells that the paper lacks. A cell
+is compared with a run's number if benchmark, metric and model are the same; otherwise the run has
+no published number.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
@@ -19,9 +20,9 @@ from discode._prompts import FLEUR
 from discode._signature import Signature, SignedDecoder
 from discode.backends._local.catalog import CATALOG
 from discode.bench._runlog import RunLog
-from discode.benchmarks import BENCHMARKS, Preferences, Ratings
+from discode.benchmarks import BENCHMARKS, LIMIT, Preferences, Ratings
 from discode.decoders import METHODS, get_decoder
-from discode.errors import lookup
+from discode.errors import InputError, lookup
 from discode.metrics import METRICS
 from discode.metrics._registry import asks_judge
 
@@ -49,6 +50,9 @@ PAPER_TABLES = {
 """The paper's tables by the label in its source."""
 
 
+SOURCE = "Inoue et al. 2026"
+
+
 @dataclass(frozen=True)
 class PublishedCell:
     """A number in a table of the paper.
@@ -72,6 +76,7 @@ class PublishedCell:
     """The number as it is printed, with its "± ..." where it has one."""
     printed: str
     note: str
+    source: str
 
     @property
     def title(self) -> str:
@@ -101,10 +106,15 @@ def published_cells(
 
 @cache
 def _cells() -> tuple[PublishedCell, ...]:
-    path = Path(__file__).parents[1] / "data" / "published.csv"
+    return _read_cells("published.csv")
+
+
+def _read_cells(name: str) -> tuple[PublishedCell, ...]:
+    path = Path(__file__).parents[1] / "data" / name
+    unnamed = {each.name: "" for each in fields(PublishedCell)} | {"source": SOURCE}
     with path.open(encoding="utf-8", newline="") as file:
         return tuple(
-            PublishedCell(value=float(row["text"].partition(" ")[0]), **row)
+            PublishedCell(**unnamed | row | {"value": float(row["text"].partition(" ")[0])})
             for row in csv.DictReader(file)
         )
 
@@ -112,17 +122,24 @@ def _cells() -> tuple[PublishedCell, ...]:
 def published_column(log: RunLog, measure: str) -> str:
     """Name the column of the paper's tables that a measure of a run belongs to."""
     row = BENCHMARKS.get(log.benchmark)
-    if row is None or row.published_sizes is None:  # of no benchmark of the paper
+    if row is None:
         return f"{log.benchmark} {measure}"
     options = row.option_texts(log.options)
     return row.published_column.format(benchmark=row.name, measure=measure, **options)
 
 
 def has_published_data(log: RunLog) -> bool:
-    """Whether a run matches the paper's numbers of images and judgments, and its protocol."""
+    """Whether a run is on the data of published numbers, and by their protocol.
+
+    For the paper's benchmarks the numbers of images and judgments are compared.
+    """
     row = BENCHMARKS.get(log.benchmark)
-    if row is None or row.published_sizes is None:
+    if row is None:
         return False
+    if row.published_sizes is None:
+        return LIMIT.name not in log.options and not {*row.published_files}.isdisjoint(
+            log.checksums
+        )
     options, usual = row.option_texts(log.options), row.option_texts({})
     changed = (o.name for o in row.options if o.affects_published)
     return (
@@ -149,6 +166,14 @@ def published_cell(log: RunLog, label: str, measure: str) -> PublishedCell | Non
     return _by_key().get((published_column(log, measure), *_key(label, result.signature)))
 
 
+def find_cell(column: str, label: str) -> PublishedCell:
+    """Look up the published number of a score file, which is named by its label."""
+    cell = _by_key()[(column, *_key(label, Signature.of(metric="scorefile")))]
+    if cell is None:
+        raise InputError(f"{column} of {label}: published numbers contradict each other")
+    return cell
+
+
 def _other_m(log: RunLog, label: str) -> bool:
     """Whether τ_c has another m than scipy's, with which the literature computes it."""
     judged, value = log.judgments, log.results[label].value
@@ -163,7 +188,7 @@ def _other_m(log: RunLog, label: str) -> bool:
 def _by_key() -> dict[tuple[str, ...], PublishedCell | None]:
     """Index cells by column, metric, scale and model; None marks contradictory tables."""
     cells: dict[tuple[str, ...], PublishedCell | None] = {}
-    for cell in published_cells():
+    for cell in (*published_cells(), *_read_cells("published_elsewhere.csv")):
         if cell.metric:
             model = cell.model or _UNNAMED.get(cell.metric, "")
             key = cell.column, cell.metric, cell.scale, model

@@ -243,6 +243,8 @@ class BenchmarkRow:
         published_sizes: From the value of every option to how many images and judgments the data
             behind the paper's numbers have, and other numbers that are as good; None where the
             paper does not have the benchmark.
+        published_files: The files of a benchmark that the paper does not have whose numbers others
+            published.
     """
 
     name: str
@@ -264,6 +266,7 @@ class BenchmarkRow:
     main_tau: str = "tau_c"
     published_column: str = "{benchmark} {measure}"
     published_sizes: Callable[[Mapping[str, str]], tuple[tuple[int, int], ...]] | None = None
+    published_files: tuple[str, ...] = ()
 
     @property
     def fetch(self) -> str:

@@ -63,7 +63,7 @@ def read_declared(path: Path) -> BenchmarkRow:
     if corrections := how.get("corrections"):
         name = corrections["name"]
         options.append(Option("scores", "as published", f"or {name}'s", ("as published", name)))
-    for name in ("optional", "folders", "image_folders", "categories"):
+    for name in ("optional", "folders", "image_folders", "categories", "published_files"):
         data[name] = tuple(data.get(name, BenchmarkRow.__dataclass_fields__[name].default))
     data["forms"] = tuple(map(tuple, data["forms"]))
     known = {name: DataFile(**facts) for name, facts in data.pop("files", {}).items()}
