@@ -122,7 +122,7 @@ def _read_cells(name: str) -> tuple[PublishedCell, ...]:
 def published_column(log: RunLog, measure: str) -> str:
     """Name the column of the paper's tables that a measure of a run belongs to."""
     row = BENCHMARKS.get(log.benchmark)
-    if row is None:
+    if row is None or not (row.published_sizes or row.published_files):
         return f"{log.benchmark} {measure}"
     options = row.option_texts(log.options)
     return row.published_column.format(benchmark=row.name, measure=measure, **options)
