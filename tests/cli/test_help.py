@@ -94,8 +94,8 @@ WORDS = {
     ),
     "--json": ("score, compare, prefer, arena, explain, prompts, decode", ""),
     "--format -f": (
-        "compare, arena, bench explain, bench verify, bench table, bench published, probe, probe compare, "
-        "choose, calibrate, paper",
+        "compare, arena, bench explain, bench verify, bench table, bench published, probe, "
+        "probe compare, choose, calibrate, paper",
         "NAME",
     ),
 }  # fmt: skip
