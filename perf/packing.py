@@ -9,6 +9,9 @@ and captions; figures are printed as they come. Sections:
 - ``table``: time per pair by captions per image, how long the GPU worked on it (the rest it waited)
   and the most memory; ``--against vllm`` adds vLLM's time on the same images, prompts and shapes,
   with one begun answer where we read two and a second decimal.
+- ``waits``: where the thread that reads spends its time: waiting for processed images, launching
+  the model, waiting for answers, and the rest; and the images of each batch. ``--threads`` and
+  ``--prefix-tokens`` change what it depends on.
 - ``passes``: captions in the pass of their image, or in passes of their own; the choice is by
   ``ONE_PASS_TOKENS`` in forward.py.
 - ``prefix``: a prefix (images and instruction, vision tower and language model) against its own
@@ -47,6 +50,7 @@ from discode._pairs import Pair
 from discode._prompts import FLEUR, PROMPTS, Prompt
 from discode._scales import UNIT
 from discode.backends import read_all
+from discode.backends._local import backend, forward
 from discode.backends._local.backend import Local
 from discode.backends._local.calibrate import packing_error
 from discode.backends._local.gpu.fp8 import Fp8Linear, use_fp8
@@ -62,10 +66,13 @@ from discode.decoders import get_decoder
 from discode.readings import Readings
 
 CAPTION = "a man in a red shirt is riding a bike down a hill near the beach"
-SECTIONS = ("exact", "loop", "table", "passes", "prefix", "kernels", "growth", "second", "decode")
+SECTIONS = (
+    *("exact", "loop", "table", "waits", "passes", "prefix", "kernels", "growth", "second"),
+    "decode",
+)
 WIDTH, HEIGHT = 500, 375
 SIZES = ((336, 336), (WIDTH, HEIGHT), (672, 672), (1344, 1008))
-BATCHES = (1, 2, 4, 8, 16)
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
 VLLM_COLUMNS = ("vLLM, ms per pair", "against vLLM")
 VLLM = """
 import json, sys
@@ -277,6 +284,50 @@ class Bench:
         say(line)
         return row
 
+    def waits(self) -> None:
+        """Print what the reading thread does, by count, in milliseconds per pair."""
+        say("| captions per image | in all | images | launching | answers | rest | batches |")
+        say("| --- " * 7 + "|")
+        self.figures["waits"] = [self.wait_row(count) for count in self.args.counts]
+
+    def wait_row(self, count: int) -> dict[str, Any]:
+        """Time the parts of one read: each part is a call that the thread makes or an iterator."""
+        backend, runner = self.backend, self.backend.runner
+        spent: dict[str, float] = dict.fromkeys(("images", "launching", "answers"), 0.0)
+        sizes: list[int] = []
+        start, prepared = runner.start, backend._prepared
+
+        def timed(part: str, work: Callable[[], Any]) -> Any:
+            begun = time.perf_counter()
+            try:
+                return work()
+            finally:
+                spent[part] += time.perf_counter() - begun
+
+        def timed_start(groups: Any, *given: Any) -> Any:
+            sizes.append(len(groups))
+            answers = timed("launching", lambda: start(groups, *given))
+            return lambda: timed("answers", answers)
+
+        def timed_images(*given: Any) -> Any:
+            images, end = prepared(*given), object()
+            while (image := timed("images", lambda: next(images, end))) is not end:
+                yield image
+
+        pairs = with_captions(noise_images(len(self.images), seed=None), count)
+        vars(runner)["start"], vars(backend)["_prepared"] = timed_start, timed_images
+        try:
+            begun = time.perf_counter()
+            self.read(pairs)
+            whole = time.perf_counter() - begun
+        finally:
+            del runner.start, backend._prepared
+        parts = {name: 1e3 * part / len(pairs) for name, part in spent.items()}
+        total = 1e3 * whole / len(pairs)
+        cells = [total, *parts.values(), total - sum(parts.values())]
+        say(f"| {count} | {' | '.join(f'{cell:.2f}' for cell in cells)} | {sizes} |")
+        return {"captions": count, "whole": total, **parts, "batches": sizes}
+
     def passes(self) -> None:
         """Print the time per pair with one pass and with two."""
         runner = self.backend.runner
@@ -312,7 +363,7 @@ class Bench:
         """Return images after the processor; print how long one takes."""
         runner = self.backend.runner
         tokenized = runner.vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
-        images = self.images[:16]
+        images = self.images
         start = time.perf_counter()
         ready = [runner.process_image(image, tokenized) for image in images]
         spent = (time.perf_counter() - start) / len(ready)
@@ -366,7 +417,7 @@ class Bench:
     def kernels(self) -> None:
         """Print what the GPU runs for the first and the last count."""
         for count in (self.args.counts[0], self.args.counts[-1]):
-            pairs = with_captions(self.images[:14], count)  # batches of 2, 4 and 8 images
+            pairs = with_captions(self.images, count)
             spent: dict[str, list[float]] = defaultdict(list)
             for begin, end, name in gpu_events(partial(self.read, pairs)):
                 spent[name].append(1e3 * (end - begin) / len(pairs))
@@ -518,10 +569,16 @@ def main() -> None:
     parser.add_argument("--prompts", choices=sorted(PROMPTS), nargs="+", default=[*PROMPTS])
     parser.add_argument("--sections", choices=SECTIONS, nargs="+", default=[*SECTIONS])
     parser.add_argument("--repeats", type=int, default=2, help="timings of each row")
+    parser.add_argument("--threads", type=int, help="threads that process images")
+    parser.add_argument("--prefix-tokens", type=int, help="tokens of prefixes per batch")
     parser.add_argument("--against", choices=["vllm"])
     parser.add_argument("--json", type=Path, help="write the last model's figures to a file, too")
     args = parser.parse_args()
     args.images = args.images or (48 if torch.cuda.is_available() else 4)
+    if args.threads:
+        backend.PREPARING_THREADS = dict.fromkeys(backend.PREPARING_THREADS, args.threads)
+    if args.prefix_tokens:
+        forward.PREFIX_TOKENS = dict.fromkeys(forward.PREFIX_TOKENS, args.prefix_tokens)
     agree = True
     for arch in [args.model] if args.model else args.arch:
         theirs = vllm(args, arch)

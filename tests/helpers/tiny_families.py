@@ -304,7 +304,8 @@ def qwen2_5_vl() -> Parts:
 
 def qwen3_vl() -> Parts:
     vision: dict[str, Any] = {"hidden_size": 32, "out_hidden_size": 32}
-    vision |= {"num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]}
+    # As in real ones, no image is added after the last layer of text.
+    vision |= {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
     positions = rope(mrope_section=[4, 2, 2], mrope_interleaved=True)
     return qwen("Qwen3VL", vision, {"head_dim": 16, **positions}, "")
 

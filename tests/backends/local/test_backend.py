@@ -16,6 +16,8 @@ from discode._pairs import Pair
 from discode._prompts import CAPTION_LAST, FLEUR
 from discode._scales import FIVE, LETTERS, UNIT, get_scale
 from discode.backends import read_all
+from discode.backends._local import backend as backend_module
+from discode.backends._local import forward
 from discode.backends._local.backend import IMAGES_AHEAD, Local
 from discode.errors import InputError
 from tests.helpers.local_models import (
@@ -166,8 +168,20 @@ def test_the_next_batch_is_started_before_one_is_handed_over(
     assert started == [2] * 20
     assert numbers == list(range(len(pairs)))
     backend._batch_images, backend._on_gpu = None, True  # a GPU gets what is ready first
-    assert len(read_all(backend, pairs, FLEUR, UNIT)) == len(pairs)
-    assert started[20:] == [2, 4, 8, 8, 8, 8, 2]
+    tokens = runner.process_image(pairs[0].image, runner.vocabulary.tokenize_prompt(
+        FLEUR, UNIT, references=False)).ids.shape[1]  # fmt: skip
+    monkeypatch.setattr(forward, "PREFIX_TOKENS", {"cpu": 20 * tokens})
+    for first, wanted in ((1, [2, 4, 8, 16, 10]), (5, [5, 10, 20, 5])):
+        started.clear()
+        monkeypatch.setattr(backend_module, "FIRST_TOKENS", first * tokens)
+        assert len(read_all(backend, pairs, FLEUR, UNIT)) == len(pairs)
+        assert started == wanted
+    many = [Pair(pairs[0].image, f"a dog {i}") for i in range(90)]
+    many += [Pair(pairs[2].image, f"a dog {i}") for i in range(90)]
+    started.clear()
+    monkeypatch.setattr(forward, "MAX_PACKED_TOKENS", 1000)  # fewer than of 180 captions
+    assert len(read_all(backend, many, FLEUR, UNIT)) == len(many)
+    assert started == [1, 1]
 
 
 def test_images_wait_for_others_of_their_shape(

@@ -105,17 +105,8 @@ def test_attention_in_two_parts_against_one_mask(continued: bool) -> None:
     torch.testing.assert_close(parts[real], whole[real])
 
 
-TWO_PASSES = {
-    "aya_vision",
-    "gemma3",
-    "gemma3_short_window",
-    "gemma4",
-    "glm4v",
-    "llama4",
-    "qwen2_vl",
-}
-TWO_PASSES |= {"qwen2_5_vl", "qwen3_vl"}
-"""Families whose layers see a window, or whose positions are not those of the sequence."""
+TWO_PASSES = {"aya_vision", "gemma3", "gemma3_short_window", "gemma4", "llama4"}
+"""Families whose layers see a window."""
 
 
 @pytest.mark.parametrize("family", sorted({*FAMILIES} - UNPACKED))

@@ -42,7 +42,12 @@ from discode.readings._sampled import count_ratings, from_counts
 T = TypeVar("T")
 LOG = logging.getLogger("discode")
 IMAGES_AHEAD = 16
-"""Images that are decoded and processed ahead of the model: two batches."""
+"""Images that are decoded and processed ahead of the model; more if two batches have more."""
+FIRST_TOKENS = 2048
+"""Tokens of the first batch on a GPU, or two images; each batch has twice as much as the one before
+it. So the GPU starts early, and computes while more images are processed."""
+PREPARING_THREADS = {"cuda": 8, "cpu": 4}
+"""Threads that process images and captions, by device."""
 DIGESTED = 512
 """Pairs whose images are compared with each other: equal images share their computation."""
 MIN_LEAD = 0.5
@@ -206,9 +211,10 @@ class Local(Backend):
             if isinstance(group, str):
                 yield rows, group
                 continue
-            kind, most = (group.image.shape(), group.tokenized), IMAGES_AHEAD
+            kind, most = (group.image.shape(), group.tokenized), self._images_ahead(group)
             if self._on_gpu:
-                most = min(most, 2 << started)
+                tokens = FIRST_TOKENS // group.image.ids.shape[1]
+                most = min(most, max(2, tokens) << min(started, 16))
             groups = waiting.setdefault(kind, [])
             if groups and not self._fit_together([*groups, group], most):
                 full = kind
@@ -230,15 +236,17 @@ class Local(Backend):
         Threads decode the next images and tokenise their captions while the model runs; Ctrl-C
         cancels those that have not started.
         """
+        count = PREPARING_THREADS["cuda" if self._on_gpu else "cpu"]
         with (
-            ThreadPoolExecutor(4, initializer=self._limit_threads) as threads,
+            ThreadPoolExecutor(count, initializer=self._limit_threads) as threads,
             ExitStack() as leave,
         ):
             leave.callback(threads.shutdown, wait=False, cancel_futures=True)
             images = self._by_image(pairs, prompt, threads)
             jobs: deque[tuple[list[int], Future[Any] | str]] = deque()
+            ahead = IMAGES_AHEAD
             while True:
-                for rows, having in itertools.islice(images, IMAGES_AHEAD - len(jobs)):
+                for rows, having in itertools.islice(images, max(0, ahead - len(jobs))):
                     if isinstance(having, str):
                         jobs.append((rows, having))
                         continue
@@ -258,6 +266,15 @@ class Local(Backend):
                 asked = rows if isinstance(group, str) else group.rows
                 if asked:
                     yield asked, group
+                if isinstance(group, CaptionGroup):
+                    ahead = self._images_ahead(group)
+
+    def _images_ahead(self, group: CaptionGroup) -> int:
+        """How many images like this one are processed before they are needed: two batches."""
+        return max(IMAGES_AHEAD, 2 * self._most_images(group))
+
+    def _most_images(self, group: CaptionGroup) -> int:
+        return self._batch_images or self.runner.images_that_fit(group.image)
 
     def _limit_threads(self) -> None:
         """Limit each preparing thread to one core if a GPU runs the model: more slows the rest."""
@@ -289,12 +306,14 @@ class Local(Backend):
             yield from ((rows, having) for (_, having), rows in rows_of.items())
 
     def _fit_together(self, groups: Sequence[CaptionGroup], most: int) -> bool:
-        """Whether images of one shape can run together: at most ``most``, and within memory."""
-        fitting = self._batch_images or self.runner.images_that_fit(groups[-1].image)
+        """Whether images of one shape can run together: at most ``most``, and within memory.
+
+        Their captions should fit into one pass, unless those of one image do not.
+        """
         # All are padded to the longest.
-        longest = max(len(ids) for group in groups for ids in group.suffixes)
-        tokens = len(groups) * longest
-        return len(groups) <= min(most, fitting) and tokens <= self.runner.max_packed_tokens()
+        tokens = len(groups) * max(sum(map(len, group.suffixes)) for group in groups)
+        fitting = min(most, self._most_images(groups[-1]))
+        return len(groups) <= fitting and tokens <= self.runner.max_packed_tokens()
 
     def _prepare(
         self, pairs: Sequence[Pair], rows: Sequence[int], tokenized: TokenizedPrompt

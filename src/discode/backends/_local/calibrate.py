@@ -59,8 +59,9 @@ def calibrate(runner: Runner, prompt: Prompt, scale: Scale) -> bool:
         separate = read_separately(runner, group)[0]
         apart, allowed = packing_error(runner, packed, separate)
         if apart <= allowed:
-            # One pass requires that positions count every token.
-            plain = runner.attends_to_all() and runner.rope_delta(1) is None
+            # One pass requires positions that are known before it.
+            known = image.positions is not None or runner.rope_delta(1) is None
+            plain = runner.attends_to_all() and known
             runner.one_pass = plain and _one_pass_is_exact(runner, group, separate)
             return True
     LOG.warning(

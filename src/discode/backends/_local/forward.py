@@ -16,6 +16,7 @@ All give the same answers, which :mod:`discode.backends._local.calibrate` checks
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -34,6 +35,7 @@ from discode.backends._local.gpu.fused import (
     fuse_residuals,
     use_fused_rotation,
 )
+from discode.backends._local.gpu.vision import join_sequences, multiply_patches
 from discode.backends._local.head import head_input, widen_head
 from discode.backends._local.load import OpenedModel, short_message
 from discode.backends._local.memory import tokens_that_fit
@@ -58,8 +60,9 @@ ONE_PASS_TOKENS = {"cuda": 1024, "cpu": 128}
 """Maximum tokens of captions in one pass with their images, by device. More captions use a GPU
 equally well in a separate pass, without masked scores between captions; on a CPU the added tokens
 soon take longer than reading the weights again."""
-MAX_IMAGES = 8
-"""Maximum images per batch; fewer if memory is short."""
+PREFIX_TOKENS = {"cuda": 20480, "cpu": 4096}
+"""Maximum tokens of prefixes per batch, by device; fewer if memory is short. A GPU computes 20,000
+tokens in about half a second, in which the host can launch several batches."""
 STREAMS = 2
 """Concurrent batches on a GPU: it works on one while the host waits for a part of the other (models
 count their image tokens)."""
@@ -111,6 +114,8 @@ class Runner:
         self._rotary_modules: RotaryModules = {}
         self._streams: deque[Any] = deque()
         widen_head(self.model.get_output_embeddings())
+        join_sequences(self.model)
+        multiply_patches(self.model)
         if self._device.type == "cuda":  # elsewhere matrix products dominate
             fuse_norms(self.model)
             fuse_activations(self.model)
@@ -128,7 +133,24 @@ class Runner:
             return ProcessedImage(ids, inputs, opened)
         for name in PER_TOKEN_INPUTS.keys() & inputs.keys():
             inputs[name] = inputs[name][:, : length - tail]
-        return ProcessedImage(ids[:, : length - tail], inputs)
+        ids = ids[:, : length - tail]
+        return ProcessedImage(ids, inputs, positions=self._positions(ids, inputs))
+
+    def _positions(self, ids: Any, inputs: dict[str, Any]) -> Any:
+        """Compute positions (A, 1, P) with several axes as the model would, but on the host.
+
+        In its pass, a model waits for the device to compute them.
+        """
+        find = getattr(self.model.base_model, "get_rope_index", None)
+        if find is None:
+            return None
+        names = inspect.signature(find).parameters.keys() & inputs.keys()
+        # Its signature is not part of any interface; the model then computes them itself.
+        try:
+            positions, _ = find(ids, **{name: inputs[name] for name in names})
+        except Exception:
+            return None
+        return self.pinned(positions)
 
     def process(self, text: str, opened: Any) -> tuple[Any, dict[str, Any]]:
         """Make a prompt's ids (1, L) with the image's tokens, and the model's other inputs."""
@@ -306,6 +328,14 @@ class Runner:
         delta = getattr(self.model.base_model, "rope_deltas", None)
         return None if delta is None else delta.reshape(batch, 1).to(self._device).clone()
 
+    def axis_positions(self, images: Sequence[ProcessedImage]) -> tuple[Any, Any] | None:
+        """Positions (A, B, P) on the device, and how far they lag behind the token count (B, 1)."""
+        if any(image.positions is None for image in images):
+            return None
+        positions = require("torch", "hf").cat([image.positions for image in images], dim=1)
+        delta = positions.amax(dim=(0, 2))[:, None] + 1 - positions.shape[2]
+        return self.send(positions), self.send(delta)
+
     def logp(self, logits: Any, tokenized: TokenizedPrompt) -> Any:
         """Compute log-probabilities (..., I) of the wanted ids from logits (..., V)."""
         logits = logits.float()
@@ -373,8 +403,10 @@ class Runner:
         return int(most - used - longest)
 
     def images_that_fit(self, image: ProcessedImage) -> int:
+        """How many images like this one a batch may have."""
         half = self.tokens_that_fit() // 2  # the other half is for captions
-        return max(1, min(MAX_IMAGES, half // int(image.ids.shape[1])))
+        most = PREFIX_TOKENS.get(self._device.type, PREFIX_TOKENS["cpu"])
+        return max(1, min(most, half) // int(image.ids.shape[1]))
 
     def tokens_that_fit(self) -> int:
         tokens = tokens_that_fit(self.text_config, self.dtype.itemsize, self._device)

@@ -91,7 +91,7 @@ class LocalOptions(Configurable):
     )
     batch_captions: int | None = option(None, "captions at once; default: by memory", SIZE, None)
     batch_images: int | None = option(
-        None, "images at once; default: by memory, at most 8", SIZE, None
+        None, "images at once; default: by tokens and memory", SIZE, None
     )
 
 

@@ -81,9 +81,15 @@ class PackedBatch:
         tokens, steps, _, branch = runner.send(torch.from_numpy(np.stack(rows)))
         grid = self._grid(rows[2], branch, tokens.shape[1])
         ids = torch.cat([runner.send(torch.cat([i.ids for i in self.images])), tokens], dim=1)
-        front = torch.arange(prefix, device=ids.device).expand(len(self.images), prefix)
         inputs = runner.model_inputs(self.images, longer=tokens.shape[1])
-        inputs["position_ids"] = torch.cat([front, prefix + steps], dim=1)
+        positions = runner.axis_positions(self.images)
+        if positions is None:
+            front = torch.arange(prefix, device=ids.device).expand(len(self.images), prefix)
+            inputs["position_ids"] = torch.cat([front, prefix + steps], dim=1)
+        else:
+            front, delta = positions
+            after = (prefix + steps + delta).expand(len(front), *steps.shape)
+            inputs["position_ids"] = torch.cat([front, after], dim=2)
         attention = TreeAttention(prefix, grid)
         with (
             use_attention(runner.text_config, attention),

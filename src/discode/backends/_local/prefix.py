@@ -39,11 +39,13 @@ class ProcessedImage:
 
     ``opened`` is set if the processor builds the prompt around each caption in its own way
     (PaliGemma): then each caption is processed together with the image, and ``ids`` are not used.
+    ``positions`` (A, 1, P) are set if the rotary positions of images have several axes (Qwen-VL).
     """
 
     ids: Any
     inputs: dict[str, Any]
     opened: Any = None
+    positions: Any = None
 
     def shape(self) -> tuple[Any, ...]:
         """A key that is equal for images that can share a batch."""
@@ -98,9 +100,14 @@ class Prefix:
         torch = require("torch", "hf")
         cache = _cache_class()(stop_after=runner.text_config.num_hidden_layers - 1)
         ids = torch.cat([image.ids for image in images])
+        inputs, delta = runner.model_inputs(images), None
+        positions = runner.axis_positions(images)
+        if positions is not None:
+            inputs["position_ids"], delta = positions
         with suppress(_PrefixDone):
-            runner.run(ids, runner.model_inputs(images), cache, keep=1)
-        return cls(cache, int(ids.shape[1]), runner.rope_delta(len(images)))
+            runner.run(ids, inputs, cache, keep=1)
+        delta = runner.rope_delta(len(images)) if delta is None else delta
+        return cls(cache, int(ids.shape[1]), delta)
 
     def crop(self) -> None:
         """Remove everything after the prefixes.

@@ -18,14 +18,15 @@ from discode.errors import lookup, require
 
 @dataclass(frozen=True)
 class Architecture:
-    """A LLaVA-NeXT or a Qwen2-VL: the shapes of its language model and its vision tower."""
+    """The shapes of a model's language model and of its vision tower."""
 
     text: tuple[int, ...]
     """The values of ``_TEXT``."""
-    vision: dict[str, int]
+    vision: dict[str, Any]
     family: str = "llama"
-    """vicuna: the prompt ends in "ASSISTANT:", so answers may begin with a space. qwen2-vl: tokens
-    have three positions, and their number depends on the size of the image."""
+    """llama and vicuna are LLaVA-NeXT; vicuna's prompt ends in "ASSISTANT:", so answers may begin
+    with a space. qwen2-vl and qwen2.5-vl: tokens have three positions, and their number depends on
+    the size of the image. internvl: 256 tokens per tile of the image."""
 
 
 _TEXT = (
@@ -40,14 +41,31 @@ _CLIP = dict(zip(_VISION, (1024, 4096, 24, 16, 336, 768, 14), strict=True))
 _SMALL = dict(zip(_VISION, (64, 128, 2, 2, 56, 64, 14), strict=True))
 _QWEN = {"embed_dim": 1280, "depth": 32, "num_heads": 16}
 _SMALL_QWEN = {"embed_dim": 64, "depth": 2, "num_heads": 2}
+_QWEN_2_5 = {"hidden_size": 1280, "intermediate_size": 3420, "depth": 32, "num_heads": 16}
+_SMALL_QWEN_2_5 = {"hidden_size": 64, "intermediate_size": 128, "depth": 2, "num_heads": 2}
+_WINDOWS = {"window_size": 112, "tokens_per_second": 2}
+_INTERN = dict(zip(_VISION[:4], (1024, 4096, 24, 16), strict=True))
+_SMALL_INTERN = dict(zip(_VISION[:4], (64, 128, 2, 2), strict=True))
 ARCHITECTURES = {
     "llava-next-8b": Architecture((4096, 32, 32, 8, 14336, 128320), _CLIP),
     "llava-next-13b": Architecture((5120, 40, 40, 40, 13824, 32064), _CLIP, "vicuna"),
     "llava-next-34b": Architecture((7168, 60, 56, 8, 20480, 64064), _CLIP),
     "llava-next-72b": Architecture((8192, 80, 64, 64, 24576, 152064), _CLIP),
     "qwen2-vl-7b": Architecture((3584, 28, 28, 4, 18944, 152064), _QWEN, "qwen2-vl"),
+    "qwen2.5-vl-7b": Architecture(
+        (3584, 28, 28, 4, 18944, 152064),
+        _QWEN_2_5 | _WINDOWS | {"fullatt_block_indexes": [7, 15, 23, 31]},
+        "qwen2.5-vl",
+    ),
+    "internvl-2.5-8b": Architecture((4096, 32, 32, 8, 14336, 92553), _INTERN, "internvl"),
     "tiny": Architecture((128, 4, 4, 2, 256, 4096), _SMALL),
     "tiny-qwen2-vl": Architecture((128, 4, 4, 2, 256, 4096), _SMALL_QWEN, "qwen2-vl"),
+    "tiny-qwen2.5-vl": Architecture(
+        (128, 4, 4, 2, 256, 4096),
+        _SMALL_QWEN_2_5 | _WINDOWS | {"fullatt_block_indexes": [1]},
+        "qwen2.5-vl",
+    ),
+    "tiny-internvl": Architecture((128, 4, 4, 2, 256, 4096), _SMALL_INTERN, "internvl"),
 }
 
 _TEMPLATE = (
@@ -84,7 +102,13 @@ def stand_in_tokenizer(template: str = _TEMPLATE) -> Any:
         tokenizer_object=core,
         eos_token="<|end|>",
         pad_token="<|end|>",
-        extra_special_tokens={"image_token": "<image>", "video_token": "<video>"},
+        extra_special_tokens={
+            "image_token": "<image>",
+            "video_token": "<video>",
+            "start_image_token": "<|start|>",
+            "end_image_token": "<|end|>",
+            "context_image_token": "<image>",
+        },
         chat_template=template,
     )
 
@@ -109,9 +133,20 @@ def configuration_and_processor(name: str) -> tuple[Any, Any]:
     transformers, shape = require_transformers(), lookup(ARCHITECTURES, name, "architecture")
     words = stand_in_tokenizer(_VICUNA if shape.family == "vicuna" else _TEMPLATE)
     config = _configuration(shape, words)
-    if shape.family == "qwen2-vl":
+    if shape.family.startswith("qwen"):
         parts = transformers.Qwen2VLImageProcessor(), words, transformers.Qwen2VLVideoProcessor()
-        processor = transformers.Qwen2VLProcessor(*parts, chat_template=words.chat_template)
+        old = shape.family == "qwen2-vl"
+        kind = transformers.Qwen2VLProcessor if old else transformers.Qwen2_5_VLProcessor
+        return config, kind(*parts, chat_template=words.chat_template)
+    if shape.family == "internvl":
+        side = {"height": 448, "width": 448}
+        processor = transformers.InternVLProcessor(
+            transformers.GotOcr2ImageProcessor(size=side, crop_to_patches=True, max_patches=12),
+            words,
+            transformers.InternVLVideoProcessor(size=side),
+            image_seq_length=256,
+            chat_template=words.chat_template,
+        )
         return config, processor
     side = shape.vision["image_size"]
     images = transformers.LlavaNextImageProcessor(
@@ -138,15 +173,26 @@ def _configuration(shape: Architecture, words: Any) -> Any:
         "eos_token_id": words.eos_token_id,
         "pad_token_id": words.pad_token_id,
     }
-    if shape.family == "qwen2-vl":
+    image_id = words.convert_tokens_to_ids("<image>")
+    if shape.family == "internvl":
+        return transformers.InternVLConfig(
+            architectures=["InternVLForConditionalGeneration"],
+            text_config=text | {"model_type": "llama"},
+            vision_config=shape.vision,
+            image_token_id=image_id,
+        )
+    if shape.family.startswith("qwen"):
         size = text["hidden_size"] // text["num_attention_heads"] // 2  # pairs that rotate
         turns = [size - 2 * (3 * size // 8), 3 * size // 8, 3 * size // 8]
         rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": turns}
-        return transformers.Qwen2VLConfig(
-            architectures=["Qwen2VLForConditionalGeneration"],
+        name, wide = "Qwen2VL", "hidden_size"
+        if shape.family == "qwen2.5-vl":
+            name, wide = "Qwen2_5_VL", "out_hidden_size"
+        return getattr(transformers, f"{name}Config")(
+            architectures=[f"{name}ForConditionalGeneration"],
             text_config=text | {"rope_parameters": rope, "bos_token_id": None},
-            vision_config=shape.vision | {"hidden_size": text["hidden_size"]},
-            image_token_id=words.convert_tokens_to_ids("<image>"),
+            vision_config=shape.vision | {wide: text["hidden_size"]},
+            image_token_id=image_id,
             video_token_id=words.convert_tokens_to_ids("<video>"),
         )
     side = shape.vision["image_size"]
@@ -155,6 +201,6 @@ def _configuration(shape: Architecture, words: Any) -> Any:
         architectures=["LlavaNextForConditionalGeneration"],
         text_config=text | {"model_type": "llama"},
         vision_config=shape.vision | {"model_type": "clip_vision_model"},
-        image_token_index=words.convert_tokens_to_ids("<image>"),
+        image_token_index=image_id,
         image_grid_pinpoints=[*tiles, [side, 3 * side]],
     )

@@ -55,7 +55,7 @@ def fuse_norms(model: Any) -> int:
         probe = torch.linspace(-2, 3, 2 * len(weight), device=weight.device, dtype=weight.dtype)
         probe = probe.reshape(1, 2, len(weight))
         with torch.inference_mode():
-            if _nearly_equal(norm(probe), module(probe)):
+            if nearly_equal(norm(probe), module(probe)):
                 module.forward = norm
                 done += 1
     return done
@@ -78,7 +78,7 @@ def fuse_activations(model: Any) -> int:
         else:
             continue
         with torch.inference_mode():
-            if probe.is_cuda and _nearly_equal(fused(probe), module(probe)):
+            if probe.is_cuda and nearly_equal(fused(probe), module(probe)):
                 module.forward = fused
                 done += 1
     return done
@@ -116,7 +116,7 @@ def fuse_residuals(decoder: Any) -> int:
             for end in ends:
                 end.forward = partial(_add_product, end, waiting)
             layer.forward = partial(_add_to_blocks, layer, waiting)
-            if _nearly_equal(run(), plain):
+            if nearly_equal(run(), plain):
                 done += 1
                 continue
         for module in (layer, *ends):
@@ -165,7 +165,7 @@ def has_wide_products(dtype: Any) -> bool:
         product = torch.mm(x, x.T, out_dtype=torch.float32)
     except (TypeError, RuntimeError):
         return False
-    return _nearly_equal(product, x.float() @ x.float().T)
+    return nearly_equal(product, x.float() @ x.float().T)
 
 
 def rotate(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> tuple[Any, Any]:
@@ -204,7 +204,7 @@ def find_rotary_modules(model: Any) -> RotaryModules:
         except (TypeError, ValueError, RuntimeError):
             continue  # it has none, or a different kind
         if all(
-            _nearly_equal(ours, other) for ours, other in zip(rotate(*probe), rotated, strict=True)
+            nearly_equal(ours, other) for ours, other in zip(rotate(*probe), rotated, strict=True)
         ):
             modules[owner] = theirs
     return modules
@@ -334,8 +334,10 @@ PLACES = {"position_ids", "position_embeddings"}
 
 
 def _some_tokens(value: Any, at: slice) -> Any:
-    """Select tokens in a tensor (B, L, ...), or in each tensor of a tuple."""
-    return tuple(x[:, at] for x in value) if isinstance(value, tuple) else value[:, at]
+    """Select tokens in a tensor (..., L), or in each tensor (..., L, D) of a tuple."""
+    if isinstance(value, tuple):
+        return tuple(x[..., at, :] for x in value)
+    return value if value is None else value[..., at]
 
 
 def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[Any, Any]:
@@ -386,7 +388,7 @@ def _planned_attention() -> Any:
     except RuntimeError:
         return None
     exact = torch.full_like(sums, 0.64 + math.log(64))
-    return attention if _nearly_equal(out, q) and _nearly_equal(sums, exact) else None
+    return attention if nearly_equal(out, q) and nearly_equal(sums, exact) else None
 
 
 _used = local()
@@ -404,15 +406,15 @@ def use_attention(config: Any, function: Any) -> Iterator[None]:
         "discode", lambda *args, **settings: _used.attention(*args, **settings)
     )
     before, config._attn_implementation = config._attn_implementation, "discode"
-    _used.attention = function
+    outer, _used.attention = getattr(_used, "attention", None), function
     try:
         yield
     finally:
         config._attn_implementation = before
-        del _used.attention
+        _used.attention = outer
 
 
-def _nearly_equal(ours: Any, theirs: Any) -> bool:
+def nearly_equal(ours: Any, theirs: Any) -> bool:
     """Whether two results agree up to the rounding of their type."""
     torch = require("torch", "hf")
     if not isinstance(theirs, torch.Tensor) or ours.shape != theirs.shape:
