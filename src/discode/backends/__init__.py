@@ -30,6 +30,7 @@ class Kind:
         needs: Text required after the colon; empty if optional.
         required: Required options.
         fixed: Options that cannot be set.
+        passes: Whether other options are passed on, unchecked.
         version: Version of the plug-in that defines it, added to the model's revision.
     """
 
@@ -40,6 +41,7 @@ class Kind:
     required: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
     version: str = ""
+    passes: bool = False
 
     def options(self) -> tuple[Option, ...]:
         """List the options of this kind.
@@ -71,7 +73,12 @@ class Kind:
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Convert options to their types, and drop those that are None."""
         values = {name: value for name, value in options.items() if value is not None}
-        return read_options(self.options(), values, self.about) if values else {}
+        if not values:
+            return {}
+        declared = self.options()
+        names = values.keys() if not self.passes else {row.name for row in declared}
+        own = {name: value for name, value in values.items() if name in names}
+        return {**values, **read_options(declared, own, self.about)}
 
 
 _SERVED = "discode.backends._served.backend"
@@ -94,6 +101,10 @@ _KINDS = {
     "recorded": Kind(  # recorded:FILE, a store or its JSONL or Parquet export
         "a recording", "discode.backends._recorded", "Recorded", needs="a store or an export of one"
     ),
+    "vllm": Kind(  # vllm:ORG/NAME or vllm:FOLDER, a model that vLLM runs in this process
+        "a model in vLLM", "discode.backends._vllm", "Vllm",
+        "a hub name (ORG/NAME) or a model folder", passes=True,
+    ),
 }  # fmt: skip
 
 
@@ -112,8 +123,8 @@ KINDS = Table("model", "discode.backends", _KINDS, _adopt)
 
 _FILES = (".db", ".sqlite", ".jsonl", ".ndjson", ".parquet")
 _SPELLINGS = (
-    " (embedded:FILE.onnx, recorded:FILE, a hub's ORG/NAME, a model folder, openai:NAME, or "
-    "endpoint:NAME with base_url)"
+    " (embedded:FILE.onnx, recorded:FILE, a hub's ORG/NAME, a model folder, vllm:ORG/NAME, "
+    "openai:NAME, or endpoint:NAME with base_url)"
 )
 
 

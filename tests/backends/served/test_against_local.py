@@ -15,8 +15,6 @@ from PIL import Image
 pytest.importorskip("torch", reason="local models need discode-eval[hf]")
 pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
 
-import torch
-
 from discode._pairs import Pair
 from discode._prompts import FLEUR
 from discode._scales import UNIT
@@ -24,19 +22,15 @@ from discode.backends import read_all
 from discode.backends._local.backend import Local
 from discode.backends._served.backend import Served
 from tests.helpers.chat_servers import Body, Handler, Server, serving
+from tests.helpers.greedy_model import GreedyModel
 from tests.helpers.local_models import LOCAL_MODEL_MARKS
-from tests.helpers.tiny_lvlms import ask, make
+from tests.helpers.tiny_lvlms import make
 
 pytestmark = LOCAL_MODEL_MARKS
 
 
-class Model:
-    """What vLLM does, slowly: greedy tokens, and log-probabilities of the whole vocabulary."""
-
-    def __init__(self, local: Local) -> None:
-        self.model, self.processor = local.runner.model, local.runner.processor
-        self.tokenizer = self.processor.tokenizer
-        self.encode = local.runner.vocabulary.encode
+class Model(GreedyModel):
+    """A server's model."""
 
     def tokenize(self, body: Body) -> Any:
         ids = self.tokenizer(body["prompt"], add_special_tokens=False)["input_ids"]
@@ -49,33 +43,15 @@ class Model:
             data = content[0]["image_url"]["url"].partition(",")[2]
             image = Image.open(io.BytesIO(base64.b64decode(data)))
             text = content[1]["text"]
-        inputs = dict(ask(self.processor, image, text))
-        if body.get("continue_final_message"):
-            whole = self.encode(text, body["messages"][1]["content"])
-            self.append(inputs, torch.tensor([whole[len(self.encode(text)) :]]))
-        places, end = [], self.tokenizer.eos_token_id
-        with torch.no_grad():
-            for _ in range(body["max_tokens"]):
-                logits = self.model(**inputs).logits[0, -1].double()
-                logp = torch.log_softmax(logits, -1)
-                best = int(logp.argmax())
-                ids = body.get("logprob_token_ids") or logp.topk(body["top_logprobs"]).indices
-                ids = dict.fromkeys([best, *map(int, ids)])
-                named = [{"token": self.text(i), "logprob": float(logp[i])} for i in ids]
-                places.append(named[0] | {"top_logprobs": named})
-                if best == end:
-                    break
-                self.append(inputs, torch.tensor([[best]]))
+        begun = body["messages"][1]["content"] if body.get("continue_final_message") else ""
+        wanted = body.get("logprob_token_ids"), body["top_logprobs"]
+        places = []
+        for likely in self.write(image, text, begun, body["max_tokens"], *wanted):
+            named = [{"token": self.text(i), "logprob": logp} for i, logp in likely.items()]
+            places.append(named[0] | {"top_logprobs": named})
         text = "".join(str(place["token"]) for place in places)
         choice = {"message": {"content": text}, "logprobs": {"content": places}}
         return {"model": body["model"], "choices": [choice]}
-
-    def append(self, inputs: dict[str, Any], ids: Any) -> None:
-        inputs["input_ids"] = torch.cat([inputs["input_ids"], ids], 1)
-        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-
-    def text(self, token: int) -> str:
-        return str(self.tokenizer.decode([token]))
 
 
 # Byte-level with numbers of two digits; SentencePiece; byte-level with single digits.

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import httpx
@@ -30,6 +29,14 @@ from discode._files import parse_json
 from discode._pairs import Pair
 from discode._prompts import Prompt
 from discode._scales import Scale, find_rating
+from discode.backends._answers import (
+    MAX_TOKEN_IDS,
+    READ,
+    READ_ABOUT,
+    TOP,
+    check_answers,
+    follow_answer,
+)
 from discode.backends._base import Backend, Blocks
 from discode.backends._served.client import PRICES, ChatAnswer, ChatClient, Prices, RequestOptions
 from discode.backends._served.estimate import (
@@ -42,7 +49,6 @@ from discode.backends._served.estimate import (
 )
 from discode.backends._served.schedule import Request, RequestQueue
 from discode.backends._served.server import (
-    MAX_TOKEN_IDS,
     SAMPLES,
     ModelServer,
     ServerFeatures,
@@ -63,12 +69,9 @@ from discode.options import (
 )
 from discode.readings import Identity, Readings
 from discode.readings._sampled import SAMPLED, count_ratings, from_counts
-from discode.readings._stems import reading_from_paths, reading_from_tokens, stem_paths
 
 LOG = logging.getLogger("discode")
 OPENAI = "https://api.openai.com/v1"
-TOP = 20
-"""Log-probabilities per position; hosted servers do not return more."""
 BLOCK_ANSWERS = 64
 """Answers per block."""
 KEPT_AFTER = 0.5
@@ -144,12 +147,7 @@ class ServedOptions(RequestOptions):
         None, "prices per million tokens, read and written", PRICES, None
     )
     top: int = option(TOP, "log-probabilities per position; llama.cpp returns more", SIZE)
-    read: str = option(
-        "auto",
-        "generate uses the answer that the model writes; auto begins the answer for it if that is "
-        "not a rating; forced reads both stems (two requests per pair) if the server supports it",
-        *("auto", "forced", "generate"),
-    )
+    read: str = option("auto", f"{READ_ABOUT}, if the server supports it", *READ)
     thinking: str = option("off", "whether the model thinks before it rates", "off", "on")
     thinking_tokens: int = option(
         2048, "maximum tokens of thoughts and rating", SIZE, when={"thinking": ("on",)}
@@ -309,11 +307,7 @@ class Served(Backend):
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
         """Raise if no server can support the scale; sends nothing."""
-        if len(scale.answers) > MAX_TOKEN_IDS:
-            raise InputError(
-                f"scale {scale.name!r} has {len(scale.answers)} answers, and a server returns at "
-                f"most {MAX_TOKEN_IDS}; use unit, ten, five, letters or a shorter range"
-            )
+        check_answers(scale)
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
@@ -469,19 +463,22 @@ class Served(Backend):
                 raise BackendError(f"the model's thoughts took all of its tokens; {change}")
             ids = options.get("logprob_token_ids", ())
             every = 0 < len(ids) < MAX_TOKEN_IDS  # otherwise some were cut off
+            if answer.text and not answer.tokens:
+                why = "the server returned no log-probabilities for this pair"
+                return Readings.failed(scale, [why])
             whole = features.whole_numbers or bool(ids)
-            read = partial(reading_from_tokens, answer.tokens, scale, whole=whole, every=every)
-            reading = _reading(answer, read, scale)
-            forced = self.options.read == "forced"
-            if not forced and (self.options.read == "generate" or thinking or not reading.errors):
+            read = "generate" if thinking else self.options.read
+            following = follow_answer(answer.tokens, scale, read=read, whole=whole, every=every)
+            try:
+                begun, left = next(following)
+                if not await server.continues():
+                    following.send(None)
+                while True:
+                    more = await ask(begun, **{features.limit: left})
+                    begun, left = following.send(more.tokens)
+            except StopIteration as end:
+                reading: Readings = end.value
                 return reading
-            paths = stem_paths(answer.tokens, scale, forced=forced) if any(scale.stems) else []
-            if not paths or not await server.continues():
-                return reading
-            for path in paths:
-                while not path.complete and not path.lost:
-                    path.follow((await ask(path.begun, **{features.limit: path.left})).tokens)
-            return _reading(answer, partial(reading_from_paths, paths, every=every), scale)
         except UnreachableError:
             raise
         except InputError as error:  # a rejected key, another model: all others would fail too
@@ -545,12 +542,3 @@ def _model(client: ChatClient) -> str:
     """Name the model with its server's host, and the path if it is not the usual one."""
     path = httpx.URL(client.url).path.rstrip("/")  # a proxy may have one path per model
     return f"{client.name}@{client.host}{'' if path in ('', '/v1') else path}"
-
-
-def _reading(answer: ChatAnswer, read: Callable[[], Readings], scale: Scale) -> Readings:
-    if answer.text and not answer.tokens:
-        return Readings.failed(scale, ["the server returned no log-probabilities for this pair"])
-    try:
-        return read()
-    except Exception as error:  # e.g. probabilities that add up to more than 1
-        return Readings.failed(scale, [f"the server returned invalid numbers: {error}"])

@@ -16,6 +16,7 @@ from PIL import Image
 
 from discode._prompts import FLEUR
 from discode._scales import UNIT, Scale
+from discode.backends._answers import MAX_TOKENS, SPACES, ids_of_answers, words_of_answers
 from discode.backends._served.client import IMAGE_PLACEHOLDER, ChatAnswer, ChatClient
 from discode.backends._served.estimate import EncodedImage, data_url
 from discode.backends._served.sglang import Template
@@ -33,10 +34,6 @@ from discode.images import ImageSource
 from discode.readings._tokens import SPACE_MARKS, Token
 
 LOG = logging.getLogger("discode")
-MAX_TOKENS = 10
-"""Enough for "Score: 0.75"."""
-MAX_TOKEN_IDS = 128
-"""Maximum number of token ids in vLLM's ``logprob_token_ids``."""
 SAME_WEIGHTS = 0.3
 """Maximum root-mean-square difference of log-probabilities from the same weights.
 
@@ -71,7 +68,6 @@ _THOUGHTS_TRIAL = 400
 """Tokens in which thoughts about the trial should end."""
 _TRIAL = "Print the number 100 and nothing else."
 _TRIAL_MESSAGES = [{"role": "user", "content": _TRIAL}]
-_SPACES = " \n▁ĠĊ"
 _IDS = "logprob_token_ids"
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _MOST_MISSES = 8  # after so many cached images that a server did not have, all are sent
@@ -170,7 +166,7 @@ class ModelServer:
         if not top and len(answer.texts) < 2:
             self.choices = 1
         # A server that does not support the field may ignore it and return other tokens.
-        returned = {text.strip(_SPACES) for token in answer.tokens[:1] for text in token.top}
+        returned = {text.strip(SPACES) for token in answer.tokens[:1] for text in token.top}
         exact = bool(ids) and self._tokenizes and not self.thinking and {*"0123456789."} <= returned
         whole = any("100" in token.text for token in answer.tokens)
         self.trial = answer.tokens
@@ -331,11 +327,7 @@ class ModelServer:
         """
         if scale in self._token_ids or self.model.startswith("openai:"):
             return self._token_ids.get(scale, [])
-        words = [stem + answer for stem in scale.stems for answer in scale.answers]
-        wanted = {*scale.answers, *"".join(scale.stems)}
-        if any(scale.stems):  # "85" after "0." counts as 8
-            words += [f"{stem}{number:02}" for stem in scale.stems for number in range(100)]
-        text = " ".join(words) + "\n" + "\n".join(words)
+        text = words_of_answers(scale)
         body = {"model": self.client.name, "prompt": text, "add_special_tokens": False}
         reply = wait_for(self.client.fetch_json("tokenize", body | {"return_token_strs": True}))
         if reply is None:  # the server may be unavailable for now
@@ -348,14 +340,10 @@ class ModelServer:
             else:
                 distinct = sorted({int(i) for i in reply["tokens"]})
                 named = dict(zip(distinct, self._texts([[i] for i in distinct]), strict=True))
-            texts = {int(i): str(piece).strip(_SPACES) for i, piece in named.items()}
-            if wanted <= set(texts.values()):
-                two = r"\d\d" if any(scale.stems) else r"(?!)"
-                ids = [i for i, t in texts.items() if t in wanted or re.fullmatch(two, t)]
-                ids.sort(key=lambda i: (texts[i] not in wanted, i))  # the rarest are cut off
+            ids = ids_of_answers(scale, {int(i): str(piece) for i, piece in named.items()})
         except (TypeError, KeyError, ValueError):
             pass
-        self._token_ids[scale] = ids[:MAX_TOKEN_IDS]
+        self._token_ids[scale] = ids
         return self._token_ids[scale]
 
     def _texts(self, tokens: list[Any]) -> Any:
