@@ -42,7 +42,7 @@ from discode.bench._tables import (
     with_one_m,
 )
 from discode.benchmarks import Ratings
-from discode.errors import InputError
+from discode.errors import InputError, count_of
 from discode.explain import Explanation
 from discode.stats import UndefinedWarning
 
@@ -316,7 +316,7 @@ def _compare(log: RunLog, resamples: int) -> tuple[MetricComparison | None, str]
     differs = done.pairs[0].measure == "tau_c" and log.protocol.tau_m != "people"
     rule = ", with people's m" if differs else ""
     return done, (
-        grouping_rule(resamples, f"{len(done.pairs)} pairs of metrics", rule) + left_out + silent
+        grouping_rule(resamples, count_of(len(done.pairs), "pair"), rule) + left_out + silent
     )
 
 
