@@ -102,6 +102,16 @@ def _check(name: str, options: dict[str, Any]) -> None:
     _print_rows(check_model(name, revision))
 
 
+def _advise(name: str, options: dict[str, Any], gpu_memory: float | None) -> None:
+    kind, name = kind_of(name)
+    revision = options.pop("revision", None)
+    if options or kind not in (KINDS["hf"], KINDS["vllm"]):
+        raise InputError("--advise takes a hub's ORG/NAME or a model folder, and -M revision=...")
+    from discode.backends._local.advise import Machine, advise  # needs discode-eval[hf]
+
+    _print_rows(advise(name, revision, Machine.here(gpu_memory)))
+
+
 def _check_endpoint(name: str, options: dict[str, Any]) -> None:
     """Print the capabilities of a model's servers and the distribution of one test answer."""
     from discode.backends._served.backend import Served
@@ -152,13 +162,31 @@ def models(
             "is sent a few requests.",
         ),
     ] = None,
+    advise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Advise how to run a model on this machine, from its configuration alone.",
+        ),
+    ] = None,
+    gpu_memory: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GB", min=1, help="GPU memory for --advise; default: that of this machine."
+        ),
+    ] = None,
     model_option: flags.ModelOption = None,
     base_url: flags.BaseUrl = None,
 ) -> None:
-    """List vision-language models that can be judges, or check one."""
+    """List vision-language models that can be judges, check one, or advise how to run it."""
     given = model_options(model_option, base_url=base_url)
-    if check is None and given:
-        raise InputError("--base-url and -M require --check NAME")
+    if check is None and advise is None and given:
+        raise InputError("--base-url and -M require --check NAME or --advise NAME")
+    if gpu_memory is not None and advise is None:
+        raise InputError("--gpu-memory requires --advise NAME")
+    if advise is not None:
+        _advise(advise, given, gpu_memory)
+        return
     if check is not None:
         _check(check, given)
         return

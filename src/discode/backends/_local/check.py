@@ -29,7 +29,7 @@ COMMON = {"revision": None, "trust_remote_code": False}
 
 def check_model(name: str, revision: str | None = None) -> dict[str, str]:
     """Report in words how a hub name or a folder would be read."""
-    with _opening(name, revision) as (folder, offline):
+    with opening(name, revision) as (folder, offline):
         settings = memory.read_settings(folder / "config.json")
         architecture = (settings.get("architectures") or [""])[0]
         kind = settings.get("model_type") or architecture
@@ -68,7 +68,7 @@ def check_model(name: str, revision: str | None = None) -> dict[str, str]:
 
 
 def open_vocabulary(name: str, revision: str | None = None) -> Vocabulary:
-    with _opening(name, revision) as (folder, _):
+    with opening(name, revision) as (folder, _):
         settings = memory.read_settings(folder / "config.json")
         architecture = (settings.get("architectures") or [""])[0]
         if architecture in REMOTE_CODE_MODELS:
@@ -77,7 +77,7 @@ def open_vocabulary(name: str, revision: str | None = None) -> Vocabulary:
 
 
 @contextmanager
-def _opening(name: str, revision: str | None) -> Iterator[tuple[Path, bool]]:
+def opening(name: str, revision: str | None) -> Iterator[tuple[Path, bool]]:
     """Yield the folder of a model's small files, and whether the hub is offline."""
     check_name(name, revision)
     offline = not Path(name).is_dir() and hub.must_use_cache(name, revision)

@@ -284,13 +284,8 @@ def describe(name: str, common: dict[str, Any]) -> ModelDescription:
         if internvl.is_original(settings):
             local = hub.local_folder(name, internvl.FILES, common)
             return ModelDescription(*internvl.open_original(name, local, settings), None, True)
-        config = transformers.AutoConfig.from_pretrained(name, **common)
+        config = describe_config(name, common)
     known = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-    if not known and not common["trust_remote_code"]:
-        raise InputError(
-            f"{name} is a {config.model_type!r} model, which does not take images; use a "
-            "vision-language model (see discode models)"
-        )
     remote = None if known else REMOTE_CODE_MODELS.get((config.architectures or [""])[0])
     if folder.is_dir() and not remote:
         _check_processor(folder)
@@ -300,6 +295,19 @@ def describe(name: str, common: dict[str, Any]) -> ModelDescription:
         if not getattr(processor, part, None):
             raise InputError(f"{name} has no {part}; a judge needs a chat model that takes images")
     return ModelDescription(config, processor, remote, False)
+
+
+def describe_config(name: str, common: dict[str, Any]) -> Any:
+    """Open the configuration of a model that takes images."""
+    transformers = require_transformers()
+    config = transformers.AutoConfig.from_pretrained(name, **common)
+    known = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    if not known and not common["trust_remote_code"]:
+        raise InputError(
+            f"{name} is a {config.model_type!r} model, which does not take images; use a "
+            "vision-language model (see discode models)"
+        )
+    return config
 
 
 def folder_digest(folder: Path) -> str:
