@@ -16,7 +16,6 @@ import os
 import re
 import tempfile
 import textwrap
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ import numpy as np
 from make_outputs import ROOT, run
 
 import discode
-from discode import Readings
-from discode._scales import FIVE, UNIT
+from discode._scales import FIVE
 from discode.bench import RunLog
 from discode.bench._digits import above_one_hump
 from discode.decoders._discode import log_alpha
@@ -194,45 +192,6 @@ def alpha_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def rules_for_one(data: Path) -> str:
-    """Return the agreement of each rule for the stem, with 7 to 9 recoded as "1.0"."""
-    titles = ("model", 'after "1."', "τ_c: `greedy`", "`graded`", "`joint`",
-              "better caption: `greedy`", "`graded`", "`joint`")  # fmt: skip
-    lines = [f"| {' | '.join(titles)} |", "| --- " * 8 + "|"]
-    ratings = expert_ratings(data)
-    for path in sorted((data / "readings").glob("*.npz")):
-        recorded: Any = np.load(path)
-        people = np.array(
-            [ratings[p] for p in zip(recorded["image"], recorded["caption"], strict=True)]
-        )
-        p = np.exp(recorded["photo"].astype(np.float64))
-        stems = np.stack([p[:, :7].sum(axis=1), p[:, 7:].sum(axis=1)], axis=1)
-        answers = np.zeros((len(p), 2, 10))
-        answers[:, 0, :7] = p[:, :7] / stems[:, :1]
-        answers[:, 1, 0] = 1.0
-        with np.errstate(divide="ignore"):
-            readings = Readings(UNIT, np.log(answers), np.minimum(np.log(stems), 0.0))
-        mean, image = people.mean(axis=1), recorded["image"]
-        couples = [
-            (a, b) if mean[a] > mean[b] else (b, a)
-            for name in np.unique(image)
-            for a, b in combinations(np.flatnonzero(image == name), 2)
-            if mean[a] != mean[b]
-        ]
-        better, worse = np.array(couples).T
-        tau, right = [], []
-        for stem in ("greedy", "graded", "joint"):
-            score = discode.decode(readings, f"discode:stem={stem}").value
-            plan = KendallPlan(np.repeat(score, 3), people.ravel(), variant="c")
-            tau.append(100 * plan(np.ones(people.size, np.int64)))
-            right.append(100 * float((score[better] > score[worse]).mean()))
-        cells = [f"{100 * (stems[:, 1] > stems[:, 0]).mean():.1f} %"]
-        for numbers in (tau, right):
-            cells += [f"{numbers[0]:.2f}", *(signed(x - numbers[0]) for x in numbers[1:])]
-        lines.append(f"| {path.stem.rpartition('_')[2]} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
 def blocks_of(data: Path) -> dict[str, str]:
     """Return the text between the markers, by name."""
     os.chdir(data / "judges")
@@ -257,7 +216,6 @@ def blocks_of(data: Path) -> dict[str, str]:
         "sampled": sampled(),
         "alpha": alpha_table(),
         "humps": humps(data, judges),
-        "rules": rules_for_one(data),
     }  # fmt: skip
 
 

@@ -17,16 +17,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from make_outputs import renewed
+
 DOCS = Path(__file__).parent
 PAGES = ("studies.md", "probe.md")
 BLOCK = re.compile(
-    r"```console\n\$ discode ((?:paper|probe) [^\n]* -o (?:studies|card)/)\n.*?\n```", re.S
+    r"```console\n\$ discode ((?:paper|probe) [^\n]* -o (?:studies|card)/)\n(.*?\n)```", re.S
 )
 FIGURE = re.compile(r"images/study-([\w-]+)\.png")
 
 
 def main() -> None:
-    """Run every command with an output, and replace the output."""
+    """Run every command with an output, and replace the output, up to ``...`` if it ends so."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--page", choices=PAGES, help="update only this page")
@@ -47,7 +49,8 @@ def main() -> None:
             [sys.executable, "-m", "discode", *words], stdout=subprocess.PIPE, text=True,
             env=environment, check=True,
         )  # fmt: skip
-        return f"```console\n$ discode {block[1]}\n{done.stdout.rstrip()}\n```"
+        shown = renewed(block[2], f"{done.stdout.rstrip()}\n")
+        return f"```console\n$ discode {block[1]}\n{shown}```"
 
     for name in [arguments.page] if arguments.page else PAGES:
         page = BLOCK.sub(renew, (DOCS / name).read_text(encoding="utf-8"))
