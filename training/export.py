@@ -2,10 +2,10 @@
 
 Reads the int8 weights RUN.w0, RUN.w1, ... of the build folder and writes one ONNX file: an image
 and its N captions go in, log-probabilities and hidden states come out. Weights are stored once, in
-int8, and turned to float when the file is loaded (an operation that the runtime folds away); the
-tower multiplies in int8. The instruction's keys and values are constants. What captions need of the
-image comes out, too, and may go in again (``training/look_once.py``). Tokenizer and version are
-metadata.
+int8; the tower's and the language layers' multiply so, the others are turned to float when the file
+is loaded (an operation that the runtime folds away). The instruction's keys and values are
+constants. What captions need of the image comes out, too, and may go in again
+(``training/look_once.py``). Tokenizer and version are metadata.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ def name_weights(graph: Any, model: CaptionJudge) -> None:
         node.input[:] = [known.get(name, name) for name in node.input]
 
 
-def multiply_in_int8(graph: Any, part: str) -> None:
-    """Let products with restored weights of a part of the model multiply in int8.
+def multiply_in_int8(graph: Any, *part: str) -> None:
+    """Let products with restored weights of parts of the model multiply in int8.
 
     What is multiplied is rounded to 255 steps between its least and largest value in the image;
     weights have one scale per column.
@@ -218,9 +218,10 @@ def multiply_in_int8(graph: Any, part: str) -> None:
             helper.make_node("Mul", [f"{x}.step", f"{weight}.s"], [f"{name}.scale"]),
             helper.make_node("Mul", [f"{name}.cast", f"{name}.scale"], [name]),
         ]
-        nodes.remove(restored[weight])
+    read = {name for node in nodes for name in node.input}
+    unread = restored.keys() - read
     del graph.node[:]
-    graph.node.extend(nodes)
+    graph.node.extend(node for node in nodes if node.output[0] not in unread)
 
 
 def to_int8(graph: Any) -> None:
@@ -278,7 +279,7 @@ def export(model: CaptionJudge, special: Special, path: Path, version: str) -> N
             module,
             example,
             dynamo=True,
-            opset_version=18,
+            opset_version=20,  # which has Gelu
             input_names=["pixels", "ids", "lengths"],
             output_names=["stems", "digits", "hidden"],
             dynamic_shapes={"pixels": None, "ids": {0: n, 1: slots}, "lengths": {0: n}},
@@ -289,7 +290,7 @@ def export(model: CaptionJudge, special: Special, path: Path, version: str) -> N
     store_turned(proto.graph)
     name_weights(proto.graph, model)
     to_int8(proto.graph)
-    multiply_in_int8(proto.graph, "model.vision.blocks.")
+    multiply_in_int8(proto.graph, "model.vision.blocks.", "model.layers.")
     look_once(proto.graph)
     tokenizer = common.load_json("tokenizer.json")
     ids = {token: i for i, token in enumerate(tokenizer["tokens"])}

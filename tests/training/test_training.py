@@ -302,9 +302,9 @@ def test_the_file_is_measured(
     captions = Captions.pad(flat, offset, 64, "cpu")
     says = evaluate.read_pairs(model, images.rendered("dev"), np.array([image]), captions, special)
     written = np.load(common.BUILD / "tiny_dev.npz")
-    # The file is the model, but for the tower's products in int8.
-    assert np.abs(says[0][0] - written["stem"][0]).max() < 0.1
-    assert np.abs(says[1][0] - written["digits"][0]).max() < 0.1
+    # The file is the model, but for products in int8.
+    assert np.abs(says[0][0] - written["stem"][0]).max() < 0.3
+    assert np.abs(says[1][0] - written["digits"][0]).max() < 0.3
     capsys.readouterr()
     command(monkeypatch, agreement.main, "figures", folder, "tiny")
     table = capsys.readouterr().out
