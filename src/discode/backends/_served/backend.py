@@ -54,7 +54,11 @@ from discode.backends._served.server import (
     ServerFeatures,
     model_name,
 )
-from discode.backends._served.throttle import RequestThrottle
+from discode.backends._served.throttle import (
+    INITIAL_LIMIT,
+    OWN_INITIAL_LIMIT,
+    RequestThrottle,
+)
 from discode.backends._served.transport import start, wait_for
 from discode.errors import BackendError, DiscodeError, InputError, RejectedError, UnreachableError
 from discode.images import image_digest
@@ -192,8 +196,9 @@ class Served(Backend):
         self.prices = chosen.prices
         urls = list(dict.fromkeys(url.strip() for url in chosen.base_url.split(",")))
         throttle = RequestThrottle(
-            chosen.concurrency * len(urls), chosen.rate, chosen.max_requests, chosen.max_cost
-        )
+            chosen.concurrency * len(urls), chosen.rate, chosen.max_requests, chosen.max_cost,
+            initial=INITIAL_LIMIT if chosen.base_url == OPENAI else OWN_INITIAL_LIMIT * len(urls),
+        )  # fmt: skip
         asking = {row.name: getattr(chosen, row.name) for row in options_of(RequestOptions)}
         clients = [
             ChatClient(url, name, throttle=throttle, prices=chosen.prices, **asking) for url in urls

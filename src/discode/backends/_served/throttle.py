@@ -24,7 +24,9 @@ from discode.errors import StoppedError, count_of
 LOG = logging.getLogger("discode")
 
 INITIAL_LIMIT = 8
-"""Requests in flight at the start."""
+"""Requests in flight at the start, to a service that others use, too."""
+OWN_INITIAL_LIMIT = 32
+"""Requests in flight at the start to an address of one's own: fewer leave its GPU waiting."""
 TOLERATED = 0.3
 """Share of refusals among recent requests that leaves the limit unchanged."""
 _RECENT = 64  # requests over which that share is taken, weighted by age
@@ -45,6 +47,7 @@ class RequestThrottle:
         max_requests: Maximum total of requests, including retries, since servers count them.
         max_cost: Maximum total cost, in the unit of the prices.
         highest_cost: Highest cost of one request, estimated until the first answer.
+        initial: Requests in flight at the start.
 
     >>> async def ask_twice(throttle: RequestThrottle) -> None:
     ...     await throttle.acquire()
@@ -61,6 +64,7 @@ class RequestThrottle:
     max_cost: float | None = None
     highest_cost: float = 0.0
     clock: Callable[[], float] = time.monotonic
+    initial: int = INITIAL_LIMIT
 
     limit: int = field(default=INITIAL_LIMIT, init=False)
     sent: int = field(default=0, init=False)
@@ -76,7 +80,7 @@ class RequestThrottle:
     """Why requests are no longer let through; empty while they are."""
 
     def __post_init__(self) -> None:
-        self.limit = min(INITIAL_LIMIT, self.concurrency)
+        self.limit = min(self.initial, self.concurrency)
         self._ceiling, self._step, self._period = self.concurrency, 1, _SOONEST
         self._refused, self._share, self._announced = 0, 0.0, False
         self._tried = self._until = self._next = 0.0
