@@ -21,6 +21,7 @@ from discode.backends import read_all
 from discode.backends._local.backend import Local
 from discode.backends._vllm import Vllm
 from discode.errors import InputError, MissingExtraError, UnknownNameError
+from tests.helpers.command_line import call
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.stand_in_vllm import OldSamplingParams, stand_in
 from tests.helpers.tiny_lvlms import make
@@ -171,6 +172,26 @@ def test_a_dead_engine_ends_the_run(vllm: Any, folder: Path) -> None:
     vllm.LLM.chat = die
     scores = judge.score(image, ["a cat", "a boat"])
     assert "has stopped" in scores.errors[0]
+
+
+def test_a_worker_of_ray_has_the_engines_gpus(
+    vllm: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pairs.csv").write_text("image,caption\na.png,a dog\n")
+    seen = []
+
+    def stop(*_: Any, gpus: float, **__: Any) -> None:
+        seen.append(gpus)
+        raise InputError("enough")
+
+    monkeypatch.setattr("discode.bulk._ray.score_with_ray", stop)
+    for size in ((), ("-M", "tensor_parallel_size=2", "-M", "pipeline_parallel_size=2")):
+        done = call(
+            "score", "--input", tmp_path / "pairs.csv", "-o", f"{tmp_path}/out/", "--engine", "ray",
+            "--model", f"vllm:{folder}", *size,
+        )  # fmt: skip
+        assert "enough" in done.stderr
+    assert seen == [1.0, 4.0]
 
 
 def test_other_scales(vllm: Any, folder: Path, pairs: list[Pair]) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Annotated
 
@@ -382,10 +383,12 @@ class LargeRun:
                 raise InputError(
                     f"-M {name} applies per process; with --engine ray use --workers 1"
                 )
-        device = self.spec.options.get("device")
+        device, kind = self.spec.options.get("device"), kind_of(self.spec.model or "embedded")[0]
         # A worker of a local model needs a GPU, unless the model runs elsewhere.
-        local = kind_of(self.spec.model or "embedded")[0] is KINDS["hf"]
-        gpus = float(local if device is None else str(device).startswith("cuda"))
+        gpus = float(kind is KINDS["hf"] if device is None else str(device).startswith("cuda"))
+        if kind is KINDS["vllm"]:
+            sizes = (f"{way}_parallel_size" for way in ("tensor", "pipeline"))
+            gpus = prod(float(self.spec.options.get(name) or 1) for name in sizes)
         return partial(
             score_with_ray, self.make, plan, address=self.address, workers=self.workers, gpus=gpus
         )
