@@ -14,6 +14,7 @@ import typer
 from rich.markup import escape
 
 from discode._cli import flags, output
+from discode._cli.config import write_config
 from discode._cli.dry_run import print_estimate
 from discode._cli.flags import JudgeSpec, with_judge
 from discode._cli.lists import print_list, print_one
@@ -140,6 +141,8 @@ def run(
     benchmark: flags.BenchmarkNames,
     data: flags.Data,
     metric: flags.MetricNames,
+    context: typer.Context,
+    config: flags.Config = None,
     limit: flags.Limit = None,
     skip_missing: Annotated[
         bool, flags.input_flag("--skip-missing", help="Skip benchmarks that --data does not have.")
@@ -156,6 +159,7 @@ def run(
         ),
     ] = None,
     signature: flags.FullSignatures = False,
+    save_config: flags.SaveConfig = None,
     *,
     spec: JudgeSpec,
     agreement: dict[str, Any],
@@ -174,6 +178,8 @@ def run(
         _read_log(each, path, protocol) if path and path.exists() else None
         for each, path in zip(loaded, paths, strict=True)
     ]
+    if save_config is not None:
+        write_config(context, save_config)
     for each in loaded:
         for text in (*each.notes, *unknown_versions(each)):
             output.note(f"{each.name}: {text}" if len(loaded) > 1 else text, "dim")

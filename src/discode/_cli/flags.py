@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from discode._cli.config import read_config
 from discode._cli.output import note
 from discode._judge import load
 from discode.backends import KINDS, kind_of
@@ -195,6 +196,9 @@ TableFormat = Annotated[
     output_flag("--format", "-f", metavar="NAME", help=f"Tables as {', '.join(TABLE_FORMATS)}."),
 ]
 FullSignatures = Annotated[bool, output_flag("--signature", help="Print full signatures.")]
+SaveConfig = Annotated[
+    Path | None, output_flag(metavar="FILE", help="Write these flags to a TOML file.")
+]
 Title = Annotated[str, output_flag(metavar="TEXT", help="Title of the page or card.")]
 MinScoreIfAny = Annotated[
     float | None,
@@ -245,6 +249,23 @@ Further = Annotated[
         expose_value=False,
         callback=_print_further,
         help="List the remaining options.",
+    ),
+]
+
+
+def _use_config(context: typer.Context, path: Path | None) -> Path | None:
+    if path is not None:
+        read_config(context, path)
+    return path
+
+
+Config = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FILE.toml",
+        is_eager=True,
+        callback=_use_config,
+        help="Flags as --save-config writes them; typed flags count instead.",
     ),
 ]
 
