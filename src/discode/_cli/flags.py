@@ -67,7 +67,10 @@ Top = Annotated[
     int | None,
     output_flag(min=1, metavar="N", help="Only the N rows with the lowest scores."),
 ]
-_DATA = input_flag(metavar="FOLDER", help="Folder of a benchmark, or of several benchmark folders.")
+_DATA = input_flag(
+    metavar="FOLDER",
+    help="Folder of a benchmark or of several, or hf://datasets/OWNER/NAME.",
+)
 Data = Annotated[Path, _DATA]
 DataIfAny = Annotated[Path | None, _DATA]
 DataFolders = Annotated[list[Path] | None, _DATA]

@@ -33,7 +33,7 @@ from discode.benchmarks._base import (
     Ratings,
 )
 from discode.benchmarks._declared import read_declared
-from discode.errors import InputError
+from discode.errors import InputError, UnknownNameError
 from discode.options import fill_options
 
 __all__ = [
@@ -87,10 +87,23 @@ def load_benchmark(
 
     ``options`` are the choices of its protocol, which may also follow its name
     ("foil:references=1"); the defaults reproduce the published cells.
-    Missing images are no error: a pair's ``image`` is then where the image should be.
+    Missing images are no error: a pair's ``image`` is then where the image should be. ``data`` may
+    be hf://datasets/OWNER/NAME[@REVISION][/FOLDER], where the hub can be reached or has been.
     """
     row, values = find_benchmark(spec, options)
-    return row.read(find_folder(row, data), values)
+    return _read(row, data, values)
+
+
+def _is_address(data: str | os.PathLike[str]) -> bool:
+    return Path(data).parts[:1] == ("hf:",)
+
+
+def _read(row: BenchmarkRow, data: str | os.PathLike[str], options: Mapping[str, Any]) -> Benchmark:
+    if _is_address(data):
+        from discode.benchmarks._hub import read_from_hub
+
+        return read_from_hub(row, data, options, find_folder)
+    return row.read(find_folder(row, data), options)
 
 
 def find_benchmark(
@@ -122,17 +135,24 @@ def load_present(
     loaded: dict[str, Benchmark] = {}
     missing: dict[str, str] = {}
     for spec, row, options in found:
-        folder = find_folder(row, data)
         try:
-            loaded[spec] = row.read(folder, options)
+            loaded[spec] = _read(row, data, options)
         except InputError as error:
-            try:
-                row.find_files(folder)
-            except InputError:
-                missing[row.name] = str(error)
-            else:
+            if _has_files(row, data, error):
                 raise
+            missing[row.name] = str(error)
     return loaded, missing
+
+
+def _has_files(row: BenchmarkRow, data: str | os.PathLike[str], error: InputError) -> bool:
+    """Whether the files that could not be read are there."""
+    if _is_address(data):
+        return not isinstance(error, UnknownNameError)
+    try:
+        row.find_files(find_folder(row, data))
+    except InputError:
+        return False
+    return True
 
 
 def find_folder(row: BenchmarkRow, data: str | os.PathLike[str]) -> Path:

@@ -223,7 +223,7 @@ class DataFile:
 class BenchmarkRow:
     """Everything about a benchmark: how it is read, and where it comes from.
 
-    Nothing is downloaded: the row describes the sources, and error messages quote it.
+    Only hf:// addresses are downloaded: the row describes the sources, and error messages quote it.
 
     ``name`` is what commands call it, ``title`` what tables do.
 
