@@ -89,6 +89,15 @@ def test_json_has_what_was_judged_before_an_interrupt(
     assert all(0 <= row["score"] <= 1 for row in rows)
 
 
+def test_an_option_that_takes_one_value_is_given_once(recording: str) -> None:
+    cat = demo_path() / "cat.jpg"
+    prefer = ("prefer", "--model", recording, cat, "a", "b")
+    refused(call(*prefer, "-m", "raw", "--method", "discode"), "--method")
+    refused(call("arena", "a.csv", "b.csv", "--seed", 1, "--seed", 1), "--seed")
+    many = call("score", "--model", recording, cat, CAPTION, "-m", "raw", "-m", "smoothing")
+    assert many.returncode == 0, many.stderr
+
+
 def test_a_chart_that_was_asked_for_is_drawn_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -416,7 +417,15 @@ class _Verb:
 
 
 class Verb(_Verb, typer.core.TyperCommand):
-    """A verb."""
+    """A verb. An option that takes one value may be given once."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; by itself Click silently takes the last of repeated options."""
+        order: list[Any] = self.make_parser(ctx).parse_args(args=[*args])[2]
+        for each, times in Counter(order).items():
+            if times > 1 and not (each.multiple or each.is_flag or each.count):
+                ctx.fail(f"{each.opts[0]} is given {times} times, and takes one value")
+        return super().parse_args(ctx, args)
 
 
 class VerbGroup(_Verb, typer.core.TyperGroup):
