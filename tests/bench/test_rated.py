@@ -83,5 +83,21 @@ def test_bad_use_is_refused(files: Path) -> None:
     )
     refused(call("compare", files / "a.csv", "--ratings", files / "choices.csv"), "ratings")
     refused(call("compare", files / "a.csv", "--ratings", files / "none.csv"), "none.csv")
+    for cell in ("nan", "good"):
+        (files / "bad.csv").write_text(f"image,caption,rating\n0.jpg,a 0,{cell}\n")
+        done = call("compare", files / "a.csv", "--ratings", files / "bad.csv")
+        refused(done, "bad.csv line 2", cell)
+        assert "inf" not in done.stderr
     (files / "run.json").write_text("{}")
     refused(call("compare", files / "run.json", "--ratings", files / "ratings.csv"), "--ratings")
+
+
+def test_a_line_about_few_ratings(files: Path) -> None:
+    rows = (files / "ratings.csv").read_text().splitlines()
+    notes = []
+    for kept in (rows[:9], rows[:11]):
+        (files / "few.csv").write_text("\n".join(kept))
+        done = call("compare", files / "a.csv", "--ratings", files / "few.csv")
+        assert done.returncode == 0, done.stderr
+        notes.append(len(done.stdout.split("\n\n")[0].splitlines()))
+    assert notes[0] > notes[1]

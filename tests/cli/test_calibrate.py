@@ -39,10 +39,10 @@ def judged(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def calibrate(folder: Path, *more: object) -> Any:
+def calibrate(folder: Path, *more: object, method: object = "smoothing") -> Any:
     return call(
         "calibrate", "--readings", folder / "readings.jsonl", "--ratings", folder / "ratings.csv",
-        "-s", "five", "-m", "smoothing", "-o", folder / "mine.json", "--resamples", 100, *more,
+        "-s", "five", "-m", method, "-o", folder / "mine.json", "--resamples", 100, *more,
     )  # fmt: skip
 
 
@@ -91,10 +91,15 @@ def test_a_constant_width_and_another_level(judged: Path) -> None:
 
 def test_bad_use_of_calibrate_is_refused(judged: Path) -> None:
     refused(calibrate(judged, "--level", "0.999"), "images")
+    ratings = (judged / "ratings.csv").read_text()
+    for images, wanted in ((8, 18), (22, 23)):  # of 9 to set the width, and those of a fold
+        (judged / "ratings.csv").write_text("\n".join(ratings.splitlines()[: 1 + 2 * images]))
+        refused(calibrate(judged), wanted, images)
+    (judged / "ratings.csv").write_text(ratings)
     refused(calibrate(judged, "--level", "1.5"), "level")
     refused(calibrate(judged, "--kind", "narrow"), "kind")
     refused(calibrate(judged, "--task", "nothing"), "column")
-    refused(calibrate(judged, "-m", "other"), "other")
+    refused(calibrate(judged, method="other"), "other")
     few = judged / "few"
     few.mkdir()
     for name in ("readings.jsonl", "ratings.csv"):
@@ -102,7 +107,7 @@ def test_bad_use_of_calibrate_is_refused(judged: Path) -> None:
         (few / name).write_text("\n".join(lines[:13]))
     refused(calibrate(few), "rating")  # no rating of these rows
     assert calibrate(judged).returncode == 0
-    refused(calibrate(judged, "-m", str(judged / "mine.json")), "preset")
+    refused(calibrate(judged, method=judged / "mine.json"), "preset")
     twice = (judged / "ratings.csv").read_text() + "r0,0.jpg,1,a\n"
     (judged / "ratings.csv").write_text(twice)
     refused(calibrate(judged), "id")

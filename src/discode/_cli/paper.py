@@ -156,6 +156,8 @@ def open_benchmarks(
     if ratings is not None:
         if data is not None or specs:
             raise InputError("--ratings cannot be combined with --data or -b")
+        if not ratings.exists():
+            raise InputError(f"no such file or folder: {ratings}")
         kind = "mceval" if (ratings / "mceval.jsonl").is_file() else "custom"
         return {ratings.name: load_benchmark(kind, ratings, {LIMIT.name: limit})}
     wanted = limited(specs or usual, limit)

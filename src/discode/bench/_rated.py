@@ -13,7 +13,8 @@ from discode._image_index import ImageIndex
 from discode.bench._systems import JoinedScores, SystemRow
 from discode.benchmarks import Benchmark, Ratings
 from discode.errors import InputError, count_of
-from discode.stats._ppi import PoweredMean, ppi_mean
+from discode.stats._ppi import FEW_FOR_JUDGE, PoweredMean, ppi_mean
+from discode.stats._resampling import FEWEST
 
 RATED_TITLES = (
     "rating of", "rated", "people", "95 %", "with judge", "95 % with judge", "λ", "worth"
@@ -110,6 +111,12 @@ def describe_rated(done: RatedMeans) -> list[str]:
         "worth: how many ratings alone would give as narrow an interval",
         "rated captions must be a random part of a captioner's",
     ]
+    least = min(each.rated for each in done.means.values())
+    if least < FEW_FOR_JUDGE:
+        lines.append(
+            f"with fewer than {FEW_FOR_JUDGE} rated images the judge has no weight, and with fewer "
+            f"than {FEWEST} there is no interval"
+        )
     if done.unmatched:
         lines.append(f"{count_of(done.unmatched, 'rated caption')} in none of the files")
     return lines

@@ -73,7 +73,8 @@ class Entry:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not low <= number <= high or math.isinf(number):
-            raise self.error(name, f"a number from {low:g} to {high:g}")
+            bounds = "" if low == -math.inf and high == math.inf else f" from {low:g} to {high:g}"
+            raise self.error(name, f"a number{bounds}")
         return number
 
     def whole(self, name: str, low: int, high: int) -> int:

@@ -9,6 +9,7 @@ intervals. Vovk et al. (2005); Lei et al. (2018), section 5.2, for errors that v
 from __future__ import annotations
 
 import math
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -101,8 +102,7 @@ def fit_intervals(
     codes = label_codes(images, "images", len(x))
     half = np.random.default_rng(seed).permutation(int(codes.max(initial=-1)) + 1) % 2
     first = half[codes] == 0
-    if not first.any():
-        raise InputError("there are no ratings to fit intervals to")
+    _check_images(len(half), fewest_images(level) * 2, level)
     people = fit_calibration(x[first], y[first])
     error = np.abs(y - people.apply(x))
     typical = float(error[first].mean()) or 1.0
@@ -122,6 +122,15 @@ def fit_intervals(
     )  # fmt: skip
 
 
+def _check_images(given: int, wanted: int, level: float) -> None:
+    if given < wanted:
+        raise InputError(
+            f"intervals of {100 * level:g} % need ratings of {wanted} images or more to be fitted "
+            f"and tested on different ones, and there are {given}; give more ratings or a lower "
+            "level"
+        )
+
+
 def held_out_intervals(
     score: ArrayLike,
     width: ArrayLike,
@@ -136,7 +145,10 @@ def held_out_intervals(
     """Compute lower and upper bounds (n,) for ratings by fits on the images of other folds."""
     x, w, y = finite_columns(score=score, width=width, rating=rating)
     codes = label_codes(images, "images", len(x))
-    fold = deal_folds(int(codes.max(initial=-1)) + 1, folds, seed)[codes]
+    size = int(codes.max(initial=-1)) + 1
+    fold = deal_folds(size, folds, seed)[codes]
+    half = fewest_images(level)
+    _check_images(size, next(n for n in count(2 * half) if n - -(-n // folds) >= 2 * half), level)
     low, high = np.empty(len(x)), np.empty(len(x))
     for k in range(folds):
         rest, here = fold != k, fold == k
