@@ -12,7 +12,7 @@ from scipy.stats import kendalltau
 
 from discode.bench._published import published_cells
 from discode.bench._verify import CONFORMAL, verify, verify_choices, verify_intervals
-from tests.helpers.command_line import run
+from tests.helpers.command_line import refused, run
 
 TIFA = "human_annotations_with_scores.json"
 
@@ -62,13 +62,25 @@ def test_the_command(tmp_path: Path) -> None:
         ("--data", tmp_path / "none"), ("--data", tmp_path, "-b", "composite"),
         ("--data", tmp_path, "--format", "x"), ("--data", tmp_path, "-m", "meteorr"),
     ):  # fmt: skip
-        refused = run("bench", "verify", *arguments)
-        assert refused.returncode == 2
-        assert "Traceback" not in refused.stderr
+        done = run("bench", "verify", *arguments)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
 
 
 def test_a_folder_without_published_data(tmp_path: Path) -> None:
     assert run("bench", "verify", "--data", tmp_path).returncode == 2
+    refused(run("bench", "verify", "--data", tmp_path / "none"), "folder", "none")
+
+
+def test_a_metric_without_a_published_number_is_named(tmp_path: Path) -> None:
+    made_up(tmp_path / "tifa160")
+    done = run("bench", "verify", "--data", tmp_path, "-m", "cider", "-m", "meteor")
+    assert "cider" in done.stderr
+    assert "meteor" not in done.stderr
+    item = {"imgid": "0", "mt": "a cat", "score": 0.5, "count": 8}
+    (tmp_path / "polaris").mkdir()
+    (tmp_path / "polaris" / "polaris_val.json").write_text(json.dumps([item]))
+    refused(run("bench", "verify", "--data", tmp_path, "-b", "polaris"), "polaris", "-b")
 
 
 @pytest.mark.data

@@ -414,6 +414,8 @@ def verify_(
     """
     lookup(TABLE_FORMATS, form, "format")
     _check_metrics(labels := label_metrics(metric or TEXT), JudgeSpec(None, None, None, {}))
+    if not data.is_dir():
+        raise InputError(f"no such folder: {data}")
     usual = [name for name, row in BENCHMARKS.items() if row.published_files or row.published_sizes]
     loaded, missing = load_present(benchmark or usual, data)
     if benchmark and missing:
@@ -423,9 +425,16 @@ def verify_(
         for name in loaded:
             cells += verify(name, data, labels, output.labelled_progress(bar))
     cells += [] if benchmark else [*verify_choices(data), *verify_intervals(data)]
+    if benchmark and not cells:
+        raise InputError(
+            f"-b {', -b '.join(benchmark)}: no published number of a metric that is computed here; "
+            "intervals of judges are verified without -b"
+        )
     if not cells:
         raise InputError(f"{data} has no data with published numbers; see discode bench check")
     echo(write_table(verified_table(cells), form))
+    if metric and (unused := labels.keys() - {cell.metric for cell in cells}):
+        output.note(f"no published number here is of {', '.join(sorted(unused))}")
     if any(not cell.holds and cell.expected for cell in cells):
         raise typer.Exit(1)
 
