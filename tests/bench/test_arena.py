@@ -154,6 +154,8 @@ def test_input_that_is_refused(tmp_path: Path) -> None:
     a, b = tmp_path / "a.csv", tmp_path / "b.csv"
     refused(call("arena", a), "two captioners")
     refused(call("arena", a, b), "x.jpg", "y.jpg")
+    (tmp_path / "empty.csv").write_text("image,caption\n")
+    refused(call("arena", a, tmp_path / "empty.csv"), "empty")
     refused(call("arena", a, a), "duplicate")
     refused(call("arena", a, tmp_path / "c.csv"), "c.csv")
     refused(call("arena", a, b, "--json", "--format", "latex"), "--json")

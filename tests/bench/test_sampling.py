@@ -53,3 +53,10 @@ def test_samples_that_are_no_numbers_are_refused(tmp_path: Path, given: str) -> 
              f"--samples={given}"),
         "--samples",
     )  # fmt: skip
+
+
+def test_samples_are_of_the_usual_decoders(tmp_path: Path) -> None:
+    done = ("choose", "--readings", table(tmp_path, 10), "--rating-column", "human", "--scale",
+            "five", "--samples", "5")  # fmt: skip
+    for option in ("--learn", "--calibrate"):
+        refused(call(*done, option), "--samples", option)

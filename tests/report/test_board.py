@@ -139,6 +139,7 @@ def test_the_command(logs: dict[str, RunLog], tmp_path: Path) -> None:
     assert "mine, small" in out.read_text()
     (tmp_path / "s.csv").write_text("image,caption,score\na.jpg,a,0.5\nb.jpg,b,0.7\n")
     refused(call("report", tmp_path / "s.csv", "-o", out), "board.md")
+    refused(call("report", *runs, "-o", tmp_path / "board.txt"), ".html", ".md", ".json")
     page = tmp_path / "p.html"
     refused(call("report", tmp_path / "s.csv", "-o", page, "--card", tmp_path / "card"), "--card")
     refused(call("report", *runs, "-o", page, "--card", tmp_path), "card")

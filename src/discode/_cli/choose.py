@@ -80,6 +80,8 @@ def choose(
     out = output.output_folder(typed)
     show = partial(_show, out=out, form=form)
     draws = None if samples is None else _whole_numbers(samples)
+    if draws is not None and (learn or calibrate):
+        raise InputError("--samples cannot be combined with --learn or --calibrate")
     selection = partial(
         choose_and_show, protocol=AgreementProtocol(resamples=resamples), folds=folds,
         calibrated=calibrate, learn=learn,

@@ -58,7 +58,10 @@ def report(
     scored = [path for path in runs if is_scores(path)]
     suffixes = (".html", ".htm", *(BOARDS if not scored else ()))
     if not output.is_folder(typed) and Path(typed).suffix.lower() not in suffixes:
-        raise InputError(f"--output {typed} is not a page; give a name that ends in .html")
+        raise InputError(
+            f"--output {typed} ends in none of {', '.join(suffixes)}"
+            + ("; leaderboards (.md, .json) require run logs" if scored else "")
+        )
     if scored and (len(scored) < len(runs) or store):
         raise InputError("score files cannot be combined with run logs or --store")
     if scored:

@@ -123,11 +123,12 @@ class ArenaPlan:
             for pair in pairs:
                 bare = replace(pair, references=())
                 by_image.setdefault(str(pair.image), {}).setdefault(number, []).append(bare)
+        if empty := [name for name, pairs in systems.items() if not pairs]:
+            raise InputError(f"{empty[0]} has no captions")
         shared = {image: own for image, own in by_image.items() if len(own) == len(systems)}
         if not shared:
             firsts = ", ".join(
-                f"{name} begins with {next((str(pair.image) for pair in pairs), None)}"
-                for name, pairs in systems.items()
+                f"{name} begins with {pairs[0].image!s}" for name, pairs in systems.items()
             )
             raise InputError(f"no image is in all files: {firsts}; caption the same images")
         captions: list[Pair] = []
