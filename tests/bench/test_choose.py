@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,14 @@ def test_agreement_on_all_images_is_that_of_the_bench() -> None:
     assert done.nested.baseline == pytest.approx(done.agreement[0], abs=0.03)
 
 
+def test_equal_ratings_are_refused() -> None:
+    made = simulate(0, images=30)
+    equal = replace(made.ratings, value=np.full(len(made.ratings), 3.0))
+    for calibrated in (False, True):
+        with pytest.raises(InputError, match="equal"):
+            choose_decoder(equal, made.image, made.readings, FEW, calibrated=calibrated)
+
+
 def test_preferences_are_chosen_by_accuracy() -> None:
     made = simulate(0, truth="discode:alpha=0.5,trust=0", images=300, captions=2)
     value = made.ratings.value
@@ -98,9 +107,6 @@ def test_calibration_is_of_the_recommended_decoder() -> None:
     score = get_decoder(done.recommended).decode(made.readings).score
     mapped = done.calibration.apply(score)
     assert np.mean(mapped) == pytest.approx(np.mean(made.ratings.value), abs=0.05)
-    same = Ratings(made.ratings.pair, np.ones(len(made.ratings)), made.ratings.rater)
-    with pytest.raises(InputError, match="--calibrate"):
-        choose_decoder(same, made.image, made.readings, FEW, calibrated=True)
 
 
 def test_failed_pairs_are_counted_and_unusable_methods_named() -> None:

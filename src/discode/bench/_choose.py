@@ -154,8 +154,11 @@ def choose_decoder(
     as wrong, as everywhere.
     """
     protocol = protocol or AgreementProtocol()
-    if calibrated and len(np.unique(judgments.value if isinstance(judgments, Ratings) else ())) < 2:
-        raise InputError("--calibrate needs ratings that differ; choices have no scale")
+    if isinstance(judgments, Ratings):
+        if len(np.unique(judgments.value)) < 2:
+            raise InputError("all ratings are equal: no decoder can agree with them better")
+    elif calibrated:
+        raise InputError("--calibrate requires ratings; choices have no scale")
     values = {spec: decoder.decode(readings).score for spec, decoder in candidates.items()}
     keep, failed = _with_scores(judgments, next(iter(values.values())))
     sides = [side[keep] for side in judgments.sides.values()]

@@ -72,7 +72,7 @@ def _strengths(wins: Floats) -> Floats:
     wins = wins - np.diag(np.diag(wins))
     size = len(wins)
     if not _strongly_connected(wins):
-        undefined("a player, or a group of them, never loses to the others: no finite strengths")
+        undefined("one or several never lose to the others: strengths are not finite")
         return np.full(size, np.nan)
     games, won = wins + wins.T, wins.sum(axis=1)
     strength = np.zeros(size)
