@@ -207,7 +207,7 @@ def test_winoground(scores: list[list[float]], expected: tuple[float, ...], tmp_
     value = np.zeros(len(made.pairs))
     for i, row in enumerate(scores):
         for k, score in enumerate(row):
-            value[place[str(i), WINOGROUND[0][f"caption_{k}"]]] = score
+            value[place[str(i), str(WINOGROUND[0][f"caption_{k}"])]] = score
     problems = [pair.problem for pair in made.comparisons()[0]]
     assert [bool(problem) for problem in problems] == [False, False, True, True]
     earned = judged.earned(value[judged.left], value[judged.right], "wrong")

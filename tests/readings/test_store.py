@@ -459,7 +459,9 @@ def test_a_full_disk_at_the_end_of_a_batch_loses_that_batch_only(tmp_path: Path)
     ReadingStore(path).close()
     with ReadingStore(path) as store:
         store._db.close()
-        store._db = sqlite3.connect(path, isolation_level=None, factory=Full)
+        store._db = sqlite3.connect(
+            path, isolation_level=None, factory=Full, check_same_thread=False
+        )
         full = True
         with pytest.raises(StoreError, match="disk is full") as caught:
             store.put(RUN_KEY, THREE, some(3))

@@ -65,9 +65,8 @@ def write_config(context: Any, path: Path) -> None:
 def to_toml(values: Mapping[str, Any]) -> str:
     """Write texts, numbers, true, false and lists of them as TOML.
 
-    >>> print(to_toml({"metric": ["cider", "clips"], "seed": 0}), end="")
-    metric = ["cider", "clips"]
-    seed = 0
+    >>> to_toml({"metric": ["cider", "clips"], "seed": 0})
+    'metric = ["cider", "clips"]\\nseed = 0\\n'
     """
     return "".join(f"{key} = {_cell(value)}\n" for key, value in values.items())
 
