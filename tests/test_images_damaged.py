@@ -15,7 +15,7 @@ from discode.images import demo_path, open_image
 FORMATS: list[tuple[str, dict[str, object]]] = [
     ("JPEG", {}), ("JPEG", {"progressive": True}), ("PNG", {}), ("GIF", {}), ("BMP", {}),
     ("TIFF", {}), ("TIFF", {"compression": "tiff_lzw"}), ("WEBP", {}),
-    *([("AVIF", {})] if features.check("avif") else []),
+    *([("AVIF", {})] if "avif" in features.get_supported() else []),
 ]  # fmt: skip
 
 

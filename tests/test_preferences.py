@@ -103,7 +103,7 @@ def test_the_store_keeps_each_order(tmp_path: Path) -> None:
         asked = len(server.asked)
         again = judge.prefer(CAT, SHORT, LONG)  # the same two questions
         assert len(server.asked) == asked
-    assert float(again) == 1 - float(first)
+    assert float(again) == pytest.approx(1 - float(first), abs=1e-12)
     with ReadingStore(store) as opened:
         kept = {run.scale.name: count for run, count in opened.run_keys()}
     assert kept == {"unit": 1, "prefer": 2}
