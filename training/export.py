@@ -263,8 +263,10 @@ def forget_origin(proto: Any) -> None:
         tensor.doc_string = ""
 
 
-def export(model: CaptionJudge, special: Special, path: Path, version: str) -> None:
-    """Write the ONNX file."""
+def export(
+    model: CaptionJudge, special: Special, path: Path, version: str, *, rounded: bool = True
+) -> None:
+    """Write the ONNX file; unless ``rounded``, products are those of floats."""
     import onnx
 
     module = Graph(model, special).eval()
@@ -290,7 +292,8 @@ def export(model: CaptionJudge, special: Special, path: Path, version: str) -> N
     store_turned(proto.graph)
     name_weights(proto.graph, model)
     to_int8(proto.graph)
-    multiply_in_int8(proto.graph, "model.vision.blocks.", "model.layers.")
+    if rounded:
+        multiply_in_int8(proto.graph, "model.vision.blocks.", "model.layers.")
     look_once(proto.graph)
     tokenizer = common.load_json("tokenizer.json")
     ids = {token: i for i, token in enumerate(tokenizer["tokens"])}
