@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import isotonic_regression
 
 from discode.errors import InputError
 from discode.stats._calibration import calibration_error, fit_calibration, isotonic
 
+pytest.importorskip("scipy", minversion="1.12", reason="the oracle, isotonic_regression")
+isotonic_regression = scipy.optimize.isotonic_regression
 NUMBERS = st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 4)), min_size=1, max_size=40)
 
 
