@@ -12,6 +12,7 @@ from scipy.stats import kendalltau
 
 from discode.bench._published import published_cells
 from discode.bench._verify import CONFORMAL, verify, verify_choices, verify_intervals
+from discode.benchmarks import load_benchmark
 from tests.helpers.command_line import refused, run
 
 TIFA = "human_annotations_with_scores.json"
@@ -36,7 +37,8 @@ def made_up(folder: Path) -> tuple[list[float], list[float]]:
 
 def test_scores_that_authors_released(tmp_path: Path) -> None:
     human, meteor = made_up(tmp_path / "tifa160")
-    cells = {cell.column: cell for cell in verify("tifa160", tmp_path, {})}
+    benchmark = load_benchmark("tifa160", tmp_path)
+    cells = {cell.column: cell for cell in verify(benchmark, tmp_path, {})}
     assert cells.keys() == {"tifa160 tau_b", "tifa160 pearson"}
     assert cells["tifa160 tau_b"].ours == pytest.approx(100 * kendalltau(human, meteor)[0])
     assert cells["tifa160 pearson"].ours == pytest.approx(100 * np.corrcoef(human, meteor)[0, 1])
@@ -106,7 +108,7 @@ def test_text_metrics_and_fleur(name: str, data: Path) -> None:
     """Every cell but METEOR's, which takes minutes."""
     pytest.importorskip("pycocoevalcap", reason="text metrics need discode-eval[bench]")
     metrics = {metric: metric for metric in ("bleu-1", "bleu-4", "rouge-l", "cider")}
-    cells = list(verify(name, data, metrics))
+    cells = list(verify(load_benchmark(name, data), data, metrics))
     wanted = {
         (cell.column, cell.metric)
         for cell in published_cells()

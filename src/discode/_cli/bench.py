@@ -422,8 +422,8 @@ def verify_(
         raise InputError(next(iter(missing.values())))
     cells: list[VerifiedCell] = []
     with output.progress() as bar:
-        for name in loaded:
-            cells += verify(name, data, labels, output.labelled_progress(bar))
+        for each in loaded.values():
+            cells += verify(each, data, labels, output.labelled_progress(bar))
     cells += [] if benchmark else [*verify_choices(data), *verify_intervals(data)]
     if benchmark and not cells:
         raise InputError(

@@ -50,9 +50,9 @@ def calibrate(
 ) -> None:
     """Fit intervals of people's ratings to scores, and test them on other images.
 
-    Readings are a store (.db, or an export of one) for --ratings of captions of
-    images, or a table of log-probabilities with ratings of its own, or with
-    --ratings that have the same ids.
+    Readings are a store (.db) or its export, with --ratings of the captions, or
+    a table of log-probabilities, with a column of ratings or --ratings that are
+    joined by id.
     """
     lookup(TABLE_FORMATS, form, "format")
     out = None if typed is None else output.output_file(typed, "calibration.json")

@@ -253,7 +253,7 @@ class Vllm(Backend):
     ) -> list[Sequence[Token] | str]:
         """Ask questions in order; the tokens of each answer, or why there is none.
 
-        With ``begun``, the answers continue these texts by at most so many tokens.
+        ``begun`` has the start of each answer and how many tokens may follow it.
         """
         ids = self._answer_ids(scale)
         messages, settings = [], []

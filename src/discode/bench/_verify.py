@@ -21,7 +21,7 @@ from discode.bench._layout import CellTable, TableValue
 from discode.bench._published import find_cell, published_cell
 from discode.bench._run import RunProgress, run_metrics
 from discode.bench._runlog import RunLog
-from discode.benchmarks import Preferences, load_benchmark
+from discode.benchmarks import BENCHMARKS, Benchmark, Preferences, find_folder
 from discode.benchmarks._parsing import read_object
 from discode.decoders import get_decoder
 from discode.decoders._base import Floats
@@ -71,7 +71,7 @@ class VerifiedCell:
 
 
 def verify(
-    name: str,
+    benchmark: Benchmark,
     data: Path,
     metrics: Mapping[str, str],
     progress: RunProgress | None = None,
@@ -80,10 +80,9 @@ def verify(
 
     ``metrics`` are computed here; scores that authors released are read where ``data`` has them.
     """
-    benchmark = load_benchmark(name, data)
     released: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for label, rows in _released(name, data).items():
+        for label, rows in _released(benchmark.name, data).items():
             path = Path(folder) / f"{len(released)}.jsonl"
             path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
             released[label] = f"scorefile:{path}"
@@ -94,7 +93,7 @@ def verify(
             AgreementProtocol(resamples=0, tau_m="scipy"), progress=progress,
         )  # fmt: skip
     for label, problem in problems.items():
-        raise InputError(f"{name}, {label}: {problem}")
+        raise InputError(f"{benchmark.name}, {label}: {problem}")
     yield from _cells(log)
 
 
@@ -149,9 +148,8 @@ def verify_choices(data: Path) -> Iterator[VerifiedCell]:
 def _tifa(data: Path) -> dict[str, list[dict[str, Any]]]:
     """Read the scores that TIFA's authors published with people's."""
     names = {"bleu": "bleu-4", "rouge": "rouge-l", "clipscore_vitb32": "clip-s"}
-    benchmark = load_benchmark("tifa160", data)
-    (file,) = benchmark.checksums
-    path = next(p for p in (data / file, *data.glob(f"*/{file}")) if p.is_file())
+    row = BENCHMARKS["tifa160"]
+    (path,) = row.find_files(find_folder(row, data)).values()
     items = read_object(path).fields.items()
     columns = [c for c, value in next(iter(items))[1].items() if isinstance(value, float)]
     return {

@@ -7,10 +7,10 @@ benchmark of one's own has (``_custom.py``):
   field b of the object a, "a|b" is a or, where a row has none, b, "a+b" is a list of both, and
   "={a}.jpg" is a text with a field filled in.
 - ``join``: a second file, of JSON lines, whose fields are added to the rows that agree in ``on``.
-- ``each``: the rows that one row makes, each with columns of its own.
-- ``walk``: the way to the rows in nested JSON, as field names and "*" for every item. A row keeps
-  the fields of what is around it and has the last two keys as ``key`` and ``parent_key``; an item
-  that is no object is its field ``value``. Every row has the stem of its file as ``file``.
+- ``each``: the columns of every rating or choice in a row that holds several.
+- ``walk``: the way to the rows in nested JSON, as field names and "*" for every item. A row
+  inherits the fields of the objects around it. ``key`` is its own key, ``value`` an item that is
+  not an object, and ``file`` the stem of the file.
 - ``axes``: the columns of what people rated, by name; the option ``axis`` chooses one, by default
   the first. With ``axis_files`` it chooses the files whose names begin with it.
 - ``sides``: which caption a value of ``preference`` means: 0, 1, or null for a tie; "*" is any
@@ -187,15 +187,14 @@ def _below(
     step, *rest = walk
     if not isinstance(node, dict | list) or not node:
         raise InputError(f"{where} must be an object or a list that is not empty")
-    fields = {k: v for k, v in node.items() if isinstance(v, str | int | float)} if (
-        isinstance(node, dict)
-    ) else {}  # fmt: skip
     if step != "*":
-        yield from _below(Entry(node, where).get(step), rest, {**around, **fields}, where)
+        entry = Entry(node, where)
+        inner = entry.get(step)
+        fields = {k: v for k, v in entry.fields.items() if isinstance(v, str | int | float)}
+        yield from _below(inner, rest, {**around, **fields}, where)
         return
     for key, item in node.items() if isinstance(node, dict) else enumerate(node):
-        keys = {"parent_key": around.get("key"), "key": key}
-        yield from _below(item, rest, {**around, **keys}, f"{where} entry {key!r}")
+        yield from _below(item, rest, {**around, "key": key}, f"{where} entry {key!r}")
 
 
 def _cell(fields: Mapping[str, Any], spec: str, where: str) -> Any:

@@ -24,7 +24,7 @@ from discode.stats._resampling import Interval, bootstrap_all
 from discode.stats._selection import deal_folds
 
 FEW_LEVELS = 11
-"""People who use at most so many ratings choose among levels; bounds between them mean nothing."""
+"""Up to this many distinct ratings are taken for levels, and bounds are moved to them."""
 LEAST_SPREAD = 0.1
 """The smallest expected error, as a share of the mean one: nothing is read without doubt."""
 
