@@ -169,6 +169,18 @@ def check_comparisons(pairs: Sequence[Pair]) -> None:
             )
 
 
+def comparison(pair: Pair, other: Pair) -> Pair:
+    """Make a comparison of the captions of two pairs; of different images it has a problem.
+
+    >>> comparison(Pair("a.jpg", "x", ("z",)), Pair("a.jpg", "y")).references
+    ('y',)
+    """
+    problem = pair.problem or other.problem
+    if str(pair.image) != str(other.image):
+        problem = problem or "the two captions are of different images"
+    return replace(pair, references=(other.caption,), problem=problem)
+
+
 def in_both_orders(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the N questions, and after them the same ones with the captions exchanged.
 

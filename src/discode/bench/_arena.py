@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from discode._judge import Judge
 from discode._pairs import Pair
-from discode._preferences import TIED
+from discode._preferences import TIED, comparison
 from discode._scores import Floats, Progress
 from discode._signature import Signature
 from discode.bench._compare import LEVEL, Difference, adjust_and_group
@@ -151,12 +151,8 @@ class ArenaPlan:
     @property
     def pairs(self) -> list[Pair]:
         """The comparisons, as :meth:`~discode.Judge.prefer_pairs` takes them."""
-        asked = []
-        for i, j in zip(self.first.tolist(), self.second.tolist(), strict=True):
-            one, other = self.captions[i], self.captions[j]
-            problem = one.problem or other.problem
-            asked.append(replace(one, references=(other.caption,), problem=problem))
-        return asked
+        both = zip(self.first.tolist(), self.second.tolist(), strict=True)
+        return [comparison(self.captions[i], self.captions[j]) for i, j in both]
 
 
 def hold_arena(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from discode._files import sha256
 from discode._pairs import Pair
+from discode._preferences import comparison
 from discode.errors import InputError
 from discode.options import SIZE, Option, option_text
 from discode.stats import credit
@@ -169,10 +170,7 @@ class Benchmark:
             key = str(pair.image), str(other.image), captions
             which.append(number.setdefault(key, len(asked)))
             if which[-1] == len(asked):
-                problem = pair.problem or other.problem
-                if pair.image != other.image:
-                    problem = problem or "the two captions are of different images"
-                asked.append(replace(pair, references=(other.caption,), problem=problem))
+                asked.append(comparison(pair, other))
             swapped.append(asked[which[-1]].caption != pair.caption)
         return asked, np.array(which, np.int64), np.array(swapped, bool)
 
