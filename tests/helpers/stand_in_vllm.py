@@ -36,6 +36,10 @@ class SamplingParams:
     logprobs: int | None = None
     logprob_token_ids: list[int] | None = None
 
+    @property
+    def num_logprobs(self) -> int:
+        return len(self.logprob_token_ids or ()) if self.logprobs is None else self.logprobs
+
 
 @dataclass
 class OldSamplingParams:
@@ -91,6 +95,8 @@ class LLM:
             assert more["add_generation_prompt"] is False
             begun = turn[1]["content"]
         ids = getattr(params, "logprob_token_ids", None)
+        if ids and params.num_logprobs != len(ids):
+            raise ValueError("When both are set, logprobs must equal len(logprob_token_ids).")
         places = list(
             self.model.write(
                 image["image_pil"], text["text"], begun, params.max_tokens, ids, params.logprobs

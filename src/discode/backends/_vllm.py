@@ -266,10 +266,8 @@ class Vllm(Backend):
                 turn.append({"role": "assistant", "content": begun[number][0]})
                 limit = begun[number][1]
             messages.append(turn)
-            only = {"logprob_token_ids": ids} if ids else {}
-            settings.append(
-                self._vllm.SamplingParams(temperature=0.0, max_tokens=limit, logprobs=TOP, **only)
-            )
+            which = {"logprob_token_ids": ids} if ids else {"logprobs": TOP}  # never both
+            settings.append(self._vllm.SamplingParams(temperature=0.0, max_tokens=limit, **which))
         fixed: dict[str, Any] = {"use_tqdm": False}
         if begun:
             fixed |= {"continue_final_message": True, "add_generation_prompt": False}
@@ -306,7 +304,8 @@ class Vllm(Backend):
             words = self.engine.get_tokenizer()
             ids = {*words.encode(words_of_answers(scale), add_special_tokens=False)}
             texts = {int(i): str(words.convert_ids_to_tokens([i])[0]) for i in sorted(ids)}
-            supported = hasattr(self._vllm.SamplingParams(), "logprob_token_ids")
+            # Versions that count the ids return them without `logprobs`.
+            supported = hasattr(self._vllm.SamplingParams, "num_logprobs")
             self._ids[scale] = ids_of_answers(scale, texts) if supported else []
         return self._ids[scale]
 
