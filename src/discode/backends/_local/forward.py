@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ from discode.backends._local.gpu.fused import (
 )
 from discode.backends._local.gpu.vision import join_sequences, multiply_patches
 from discode.backends._local.head import head_input, widen_head
+from discode.backends._local.image_part import ImagePart, size_key
 from discode.backends._local.load import OpenedModel, short_message
 from discode.backends._local.memory import tokens_that_fit
 from discode.backends._local.packed import PackedBatch
@@ -66,6 +68,20 @@ tokens in about half a second, in which the host can launch several batches."""
 STREAMS = 2
 """Concurrent batches on a GPU: it works on one while the host waits for a part of the other (models
 count their image tokens)."""
+
+
+KEPT_TEXTS = 1024
+"""Sizes of images for which the ids of the prompt are kept."""
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise :class:`BackendError`: processors refuse (too narrow, too small) with any exception."""
+    try:
+        yield
+    except Exception as error:
+        why = short_message(error)
+        raise BackendError(f"the model's processor refuses the image: {why}") from error
 
 
 class _Ids(NamedTuple):
@@ -109,6 +125,8 @@ class Runner:
         # torch's own generator has the same seed in every process, which would repeat the draws.
         self.generator = torch.Generator(opened.device)
         self.generator.seed()
+        self._image_part = ImagePart(self.processor)
+        self._texts: dict[tuple[TokenizedPrompt, Any], tuple[list[str], ProcessedImage]] = {}
         self._head_rows: dict[TokenizedPrompt, Any] = {}
         self._id_tensors: dict[TokenizedPrompt, _Ids] = {}
         self._rotary_modules: RotaryModules = {}
@@ -124,9 +142,23 @@ class Runner:
             self._streams.extend(torch.cuda.Stream(self._device) for _ in range(STREAMS))
 
     def process_image(self, image: Any, tokenized: TokenizedPrompt) -> ProcessedImage:
-        """Process an image with the prompt's prefix; suffixes are tokenised separately."""
-        opened = open_image(image)
-        ids, inputs = self.process(tokenized.text, opened)
+        """Process an image with the prompt's prefix; suffixes are tokenised separately.
+
+        The ids of images of one size are made once.
+        """
+        opened, part = open_image(image), self._image_part
+        with _refusals():
+            output = part.run(opened)
+        known = output and self._texts.get((tokenized, size_key(opened, output)))
+        if known:
+            own, text = known
+            pixels = {name: self.pinned(output[name]) for name in own}
+            return replace(text, inputs=text.inputs | pixels)
+        processor, recorder = part.with_output(output)
+        ids, inputs = self.process(tokenized.text, opened, processor)
+        names = part.learn(recorder, opened, ids, inputs) if recorder else None
+        if names is None and output is not None:  # not what the processor does with this image
+            ids, inputs = self.process(tokenized.text, opened)
         inputs = {name: self.pinned(value) for name, value in inputs.items()}
         length, tail = ids.shape[1], len(tokenized.tail)
         if ids[0, length - tail :].tolist() != tokenized.tail:
@@ -134,7 +166,14 @@ class Runner:
         for name in PER_TOKEN_INPUTS.keys() & inputs.keys():
             inputs[name] = inputs[name][:, : length - tail]
         ids = ids[:, : length - tail]
-        return ProcessedImage(ids, inputs, positions=self._positions(ids, inputs))
+        made = ProcessedImage(ids, inputs, positions=self._positions(ids, inputs))
+        if recorder and names:
+            if len(self._texts) >= KEPT_TEXTS:
+                self._texts.clear()
+            others = {name: value for name, value in inputs.items() if name not in names}
+            key = tokenized, size_key(opened, recorder.output)
+            self._texts[key] = names, replace(made, inputs=others)
+        return made
 
     def _positions(self, ids: Any, inputs: dict[str, Any]) -> Any:
         """Compute positions (A, 1, P) with several axes as the model would, but on the host.
@@ -152,10 +191,10 @@ class Runner:
             return None
         return self.pinned(positions)
 
-    def process(self, text: str, opened: Any) -> tuple[Any, dict[str, Any]]:
+    def process(self, text: str, opened: Any, processor: Any = None) -> tuple[Any, dict[str, Any]]:
         """Make a prompt's ids (1, L) with the image's tokens, and the model's other inputs."""
-        try:
-            inputs = self.processor.apply_chat_template(
+        with _refusals():
+            inputs = (processor or self.processor).apply_chat_template(
                 conversation(text, opened),
                 add_generation_prompt=True,
                 tokenize=True,
@@ -163,10 +202,6 @@ class Runner:
                 return_tensors="pt",
                 **self.vocabulary.template_options,
             )
-        # Processors refuse images (too narrow, too small) with any exception.
-        except Exception as error:
-            why = short_message(error)
-            raise BackendError(f"the model's processor refuses the image: {why}") from error
         ids = inputs.pop("input_ids")
         return ids, {k: v for k, v in inputs.items() if k not in ("attention_mask", "labels")}
 
@@ -414,8 +449,12 @@ class Runner:
 
     def pinned(self, tensor: Any) -> Any:
         """Convert and pin a tensor for the copy to the device; called in preparing threads."""
+        torch = require("torch", "hf")
+        gpu = self._device.type == "cuda"
+        if gpu and tensor.is_floating_point() and tensor.dtype != self.dtype:  # in one copy
+            return torch.empty(tensor.shape, dtype=self.dtype, pin_memory=True).copy_(tensor)
         tensor = tensor.to(self.dtype) if tensor.is_floating_point() else tensor
-        return tensor.pin_memory() if self._device.type == "cuda" else tensor
+        return tensor.pin_memory() if gpu else tensor
 
     def send(self, tensor: Any) -> Any:
         """Copy to the device without waiting for its queue."""
