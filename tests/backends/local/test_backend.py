@@ -18,7 +18,7 @@ from discode._scales import FIVE, LETTERS, UNIT, get_scale
 from discode.backends import read_all
 from discode.backends._local import backend as backend_module
 from discode.backends._local import forward
-from discode.backends._local.backend import IMAGES_AHEAD, Local
+from discode.backends._local.backend import FIRST_AHEAD, IMAGES_AHEAD, Local
 from discode.errors import InputError
 from tests.helpers.local_models import (
     LOCAL_MODEL_MARKS,
@@ -146,10 +146,12 @@ def test_the_next_batch_is_started_before_one_is_handed_over(
     backend = Local(llava, device="cpu", read="forced", batch_images=2)
     pairs = [Pair(noise_image(seed=seed), text) for seed in range(40) for text in ("a dog", "x")]
     runner, started, processed = backend.runner, list[int](), list[int]()
+    seen: list[int] = []
     start, process = runner.start, runner.process_image
 
     def count_batches(groups: Any, *rest: Any) -> Any:
         started.append(len(groups))
+        seen.append(len(processed))
         return start(groups, *rest)
 
     def count_images(*given: Any) -> Any:
@@ -172,10 +174,13 @@ def test_the_next_batch_is_started_before_one_is_handed_over(
         FLEUR, UNIT, references=False)).ids.shape[1]  # fmt: skip
     monkeypatch.setattr(forward, "PREFIX_TOKENS", {"cpu": 20 * tokens})
     for first, wanted in ((1, [2, 4, 8, 16, 10]), (5, [5, 10, 20, 5])):
-        started.clear()
+        for calls in (started, seen, processed):
+            calls.clear()
         monkeypatch.setattr(backend_module, "FIRST_TOKENS", first * tokens)
         assert len(read_all(backend, pairs, FLEUR, UNIT)) == len(pairs)
         assert started == wanted
+        # The first batch waits for its own images, and few others are processed by then.
+        assert seen[0] <= 2 * wanted[0] + FIRST_AHEAD
     many = [Pair(pairs[0].image, f"a dog {i}") for i in range(90)]
     many += [Pair(pairs[2].image, f"a dog {i}") for i in range(90)]
     started.clear()

@@ -43,7 +43,10 @@ T = TypeVar("T")
 LOG = logging.getLogger("discode")
 IMAGES_AHEAD = 16
 """Images that are decoded and processed ahead of the model; more if two batches have more."""
-FIRST_TOKENS = 2048
+FIRST_AHEAD = 4
+"""The same for the first image, and one more for each image after it: threads that process images
+that are not needed yet delay the first ones, and the launch of the model."""
+FIRST_TOKENS = 1024
 """Tokens of the first batch on a GPU, or two images; each batch has twice as much as the one before
 it. So the GPU starts early, and computes while more images are processed."""
 PREPARING_THREADS = {"cuda": 8, "cpu": 4}
@@ -215,17 +218,19 @@ class Local(Backend):
             if self._on_gpu:
                 tokens = FIRST_TOKENS // group.image.ids.shape[1]
                 most = min(most, max(2, tokens) << min(started, 16))
+            if kind in waiting and not self._fit_together([*waiting[kind], group]):
+                yield waiting.pop(kind)
+                started += 1
             groups = waiting.setdefault(kind, [])
-            if groups and not self._fit_together([*groups, group], most):
+            groups.append(group)
+            if len(groups) >= min(most, self._most_images(group)):
                 full = kind
             elif sum(map(len, waiting.values())) >= most:
                 full = max(waiting, key=lambda each: len(waiting[each]))
             else:
-                full = None
-            if full is not None:
-                yield waiting.pop(full)
-                started += 1
-            waiting.setdefault(kind, []).append(group)
+                continue
+            yield waiting.pop(full)
+            started += 1
         yield from waiting.values()
 
     def _prepared(
@@ -244,7 +249,7 @@ class Local(Backend):
             leave.callback(threads.shutdown, wait=False, cancel_futures=True)
             images = self._by_image(pairs, prompt, threads)
             jobs: deque[tuple[list[int], Future[Any] | str]] = deque()
-            ahead = IMAGES_AHEAD
+            ahead = FIRST_AHEAD
             while True:
                 for rows, having in itertools.islice(images, max(0, ahead - len(jobs))):
                     if isinstance(having, str):
@@ -267,7 +272,7 @@ class Local(Backend):
                 if asked:
                     yield asked, group
                 if isinstance(group, CaptionGroup):
-                    ahead = self._images_ahead(group)
+                    ahead = min(ahead + 1, self._images_ahead(group))
 
     def _images_ahead(self, group: CaptionGroup) -> int:
         """How many images like this one are processed before they are needed: two batches."""
@@ -305,15 +310,11 @@ class Local(Backend):
                     rows_of.setdefault((digest, having), []).append(row)
             yield from ((rows, having) for (_, having), rows in rows_of.items())
 
-    def _fit_together(self, groups: Sequence[CaptionGroup], most: int) -> bool:
-        """Whether images of one shape can run together: at most ``most``, and within memory.
-
-        Their captions should fit into one pass, unless those of one image do not.
-        """
+    def _fit_together(self, groups: Sequence[CaptionGroup]) -> bool:
+        """Whether the captions of images of one shape fit into one pass."""
         # All are padded to the longest.
         tokens = len(groups) * max(sum(map(len, group.suffixes)) for group in groups)
-        fitting = min(most, self._most_images(groups[-1]))
-        return len(groups) <= fitting and tokens <= self.runner.max_packed_tokens()
+        return tokens <= self.runner.max_packed_tokens()
 
     def _prepare(
         self, pairs: Sequence[Pair], rows: Sequence[int], tokenized: TokenizedPrompt
@@ -365,7 +366,7 @@ class Local(Backend):
         if readings is None:
             yield rows, Readings.failed(scale, [reason] * len(rows))
         else:
-            yield rows, Readings.concat(scale, readings)
+            yield rows, readings
 
     def _try(self, groups: list[CaptionGroup], work: Callable[[], T]) -> tuple[T | None, str]:
         """Run the model on some images; returns its result, or the reason of a failure."""
@@ -389,30 +390,34 @@ class Local(Backend):
 
     def _readings(
         self, groups: list[CaptionGroup], answers: Answers | None, hidden: bool
-    ) -> list[Readings]:
+    ) -> Readings:
+        scale = groups[0].tokenized.scale
         if self.samples:
-            return [self._sampled(group) for group in groups]
+            return Readings.concat(scale, [self._sampled(group) for group in groups])
         if answers is None:
-            return [self._generated(group, range(len(group.rows)), hidden) for group in groups]
-        result = []
-        for group, readings in zip(groups, self._forced(groups, answers, hidden), strict=True):
-            unsure = np.flatnonzero(_lead_mass(readings) < MIN_LEAD).tolist()
-            if unsure and self.options.read == "auto":
-                gather = ReadingsCollector(readings.scale, len(readings))
-                gather.add(readings, range(len(readings)))
-                gather.add(self._generated(group, unsure, hidden), unsure)
-                readings = gather.readings()
-            result.append(readings)
-        return result
+            every = [self._generated(group, range(len(group.rows)), hidden) for group in groups]
+            return Readings.concat(scale, every)
+        readings = self._forced(groups, answers, hidden)
+        unsure = _lead_mass(readings) < MIN_LEAD
+        if self.options.read != "auto" or not unsure.any():
+            return readings
+        gather, start = ReadingsCollector(scale, len(readings)), 0
+        gather.add(readings, range(len(readings)))
+        for group in groups:
+            some = np.flatnonzero(unsure[start : start + len(group.rows)])
+            if len(some):
+                again = self._generated(group, some.tolist(), hidden)
+                gather.add(again, (start + some).tolist())
+            start += len(group.rows)
+        return gather.readings()
 
     def _forced(
         self, groups: list[CaptionGroup], answers: Answers, hidden: bool, how: str = "forced"
-    ) -> list[Readings]:
+    ) -> Readings:
         tokenized = groups[0].tokenized
         head = self.runner.head_rows(tokenized).cpu().numpy() if hidden else None
-        return [
-            readings_from_logp(tokenized, logp, states, head, how) for logp, states in answers()
-        ]
+        logp, states = map(np.concatenate, zip(*answers(), strict=True))
+        return readings_from_logp(tokenized, logp, states, head, how)
 
     def _generated(self, group: CaptionGroup, indices: Sequence[int], hidden: bool) -> Readings:
         """Let the model write up to its rating, caption by caption; then read all ratings there.
@@ -437,7 +442,7 @@ class Local(Backend):
         if written:
             groups = [group.after(written)]
             answers = self.runner.start(groups, hidden)
-            (readings,) = self._forced(groups, answers, hidden, "generated")
+            readings = self._forced(groups, answers, hidden, "generated")
             gather.add(readings, [i for i, index in enumerate(indices) if index in written])
         return gather.readings()
 

@@ -348,9 +348,12 @@ class Runner:
         inputs = {}
         for name in images[0].inputs:
             values = [image.inputs[name] for image in images]
-            # Models read sizes on the host; on the device, that would wait for its queue.
-            values = values if name == "image_sizes" else [self.send(value) for value in values]
-            value = torch.cat(values)
+            if values[0].is_floating_point():  # pixels are joined on the device, which is faster
+                value = torch.cat([self.send(value) for value in values])
+            else:
+                value = torch.cat(values)
+                # Models read sizes on the host; on the device, that would wait for its queue.
+                value = value if name == "image_sizes" else self.send(value)
             if longer and name in PER_TOKEN_INPUTS:
                 more = value[:, -1:].expand(-1, longer, *value.shape[2:])
                 more = more if PER_TOKEN_INPUTS[name] else torch.zeros_like(more)
