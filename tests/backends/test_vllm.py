@@ -24,7 +24,7 @@ from discode.errors import InputError, MissingExtraError, UnknownNameError
 from tests.helpers.command_line import call
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.stand_in_vllm import OldSamplingParams, stand_in
-from tests.helpers.tiny_lvlms import make
+from tests.helpers.tiny_lvlms import FAMILIES, make, write
 
 pytestmark = LOCAL_MODEL_MARKS
 CAPTIONS = ("a dog", "two cats, one of 7 sleeps", "a man on a bike")
@@ -208,11 +208,15 @@ def test_without_vllm(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vLLM")
-def test_the_real_engine(folder: Path, local: Local, pairs: list[Pair]) -> None:
+def test_the_real_engine(tmp_path: Path, pairs: list[Pair]) -> None:
+    parts = FAMILIES["internvl3_5"]()
+    parts.config.text_config.head_dim = 32  # vLLM's attention on CPUs takes no smaller heads
+    write(parts, tmp_path, "rating", "internvl3_5")
     backend = Vllm(
-        folder, read="forced", dtype="float32", enforce_eager=True, max_model_len=4096,
+        tmp_path, read="forced", dtype="float32", enforce_eager=True, max_model_len=4096,
         gpu_memory_utilization=0.3,
     )  # fmt: skip
-    ours, theirs = read_all(backend, pairs, FLEUR, UNIT), read_all(local, pairs, FLEUR, UNIT)
+    ours = read_all(backend, pairs, FLEUR, UNIT)
+    theirs = read_all(Local(tmp_path, device="cpu"), pairs, FLEUR, UNIT)
     assert not ours.errors
     assert np.abs(ours.answer_logp - theirs.answer_logp).max() < 0.05
