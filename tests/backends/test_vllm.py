@@ -160,6 +160,12 @@ def test_an_engine_that_does_not_start(vllm: Any, folder: Path, tmp_path: Path) 
             read_all(backend, [Pair(noise_images((30, 40))[0], "a dog")], FLEUR, UNIT)
 
 
+def test_an_option_of_the_wrong_type_is_named(vllm: Any, folder: Path) -> None:
+    backend = Vllm(folder, max_model_len="long")
+    with pytest.raises(InputError, match="max_model_len"):
+        read_all(backend, [Pair(noise_images((30, 40))[0], "a dog")], FLEUR, UNIT)
+
+
 def test_a_dead_engine_ends_the_run(vllm: Any, folder: Path) -> None:
     judge = discode.load(f"vllm:{folder}")
     image = noise_images((30, 40))[0]

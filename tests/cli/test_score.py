@@ -31,6 +31,11 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
+def test_what_a_flag_sets_is_no_model_option() -> None:
+    for option in ("model=x", "scale=ten", "by=caption"):
+        refused(call("score", demo_path() / "cat.jpg", CAPTION, "-M", option), option.split("=")[0])
+
+
 def test_image_ids_that_match_no_file_stop_the_run(tmp_path: Path, shipped: Path) -> None:
     rows = [{"image_id": 103, "caption": "a cat"}, {"image_id": 8, "caption": "a dog"}]
     (tmp_path / "results.json").write_text(json.dumps(rows))

@@ -50,6 +50,13 @@ class OldSamplingParams:
     logprobs: int | None = None
 
 
+class ValidationError(ValueError):
+    """What pydantic raises: each error has a line of its own."""
+
+    def errors(self) -> list[dict[str, Any]]:
+        return [{"loc": ("max_model_len",), "msg": "Input should be a valid integer"}]
+
+
 class LLM:
     """An engine; ``started`` are the arguments of all, ``asked`` the conversations of each call."""
 
@@ -61,6 +68,8 @@ class LLM:
         config = json.loads(Path(model, "config.json").read_text())
         if config.get("vllm") == "unknown":
             raise ValueError("Model architectures are not supported for now.")
+        if isinstance(options.get("max_model_len"), str):
+            raise ValidationError("1 validation error for ModelConfig\nmax_model_len\n  ...")
         self.started.append({"model": model, **options})
         self.most = options.get("max_model_len") or 1 << 20
         self.model = GreedyModel(Local(model, device="cpu"))

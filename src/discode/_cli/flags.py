@@ -397,6 +397,8 @@ def model_options(typed: list[str] | None, **flags: object) -> dict[str, Any]:
     """
     options: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     for name, value in (parse_options(typed, "-M") if typed else {}).items():
+        if name != "options" and name in inspect.signature(load).parameters:
+            raise InputError(f"-M {name}=...: no model option; discode models --options lists them")
         if name in options and str(options[name]) != value:
             flag = name.replace("_", "-")
             raise InputError(f"--{flag} {options[name]} and -M {name}={value} differ; give one")

@@ -148,8 +148,7 @@ class Vllm(Backend):
                     self._engine = self._vllm.LLM(self.name, **{**DEFAULTS, **self.engine_options})
                 # It may fail in any way: memory, drivers, a model that it does not have.
                 except Exception as error:
-                    why = short_message(error)
-                    self._refused = InputError(f"vLLM cannot run {self.name}: {why}")
+                    self._refused = InputError(f"vLLM cannot run {self.name}: {_why(error)}")
                     raise self._refused from error
         return self._engine
 
@@ -317,6 +316,15 @@ def _token(written: int, likely: Mapping[int, Any]) -> Token:
         {"token": likely[written].decoded_token or "", "top_logprobs": top}
         | {"logprob": likely[written].logprob}
     )
+
+
+def _why(error: Exception) -> str:
+    """What an engine refused, in one line; pydantic's errors name options in lines of their own."""
+    listed = getattr(error, "errors", None)
+    if not callable(listed):
+        return short_message(error)
+    rows = [(".".join(map(str, row["loc"])), row["msg"].splitlines()[0]) for row in listed()]
+    return "; ".join(": ".join(filter(None, row)) for row in rows)
 
 
 def _try_to_open(image: ImageSource) -> Any:
