@@ -1,8 +1,9 @@
 """Throughput of a served model: python perf/endpoint.py [--requests 2000] [--slots 32]
 
-A server in a process of its own answers after 50 ms: at most ``slots`` requests at a time, 429
-to the others. Ideal is what the slots can serve; exits with 1 where less than 85 % was reached.
-``--images 16 --keeps`` asks about several images, which the server keeps by their names.
+A server in a process of its own answers after ``--latency`` ms (50): at most ``slots`` requests at
+a time, 429 to the others. Ideal is what the slots can serve; exits with 1 where less than 85 % was
+reached. ``--images 16 --keeps`` asks about several images, which the server keeps by their
+names.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from discode.backends._served.backend import Served
 from discode.backends._served.transport import wait_for
 from discode.images import demo_path
 
-LATENCY = 0.05
 ENOUGH = 0.85
 DIGITS = [0.02, 0.02, 0.03, 0.05, 0.08, 0.1, 0.2, 0.4, 0.06, 0.02]
 
@@ -48,7 +48,7 @@ def answer() -> bytes:
     return json.dumps({"model": "m", "choices": [choice], "usage": usage}).encode()
 
 
-async def serve(slots: int, keeps: bool, port: Connection) -> None:
+async def serve(slots: int, latency: float, keeps: bool, port: Connection) -> None:
     """Answer until the process ends."""
     body, in_flight, received = answer(), 0, 0
     took: list[float] = []
@@ -82,7 +82,7 @@ async def serve(slots: int, keeps: bool, port: Connection) -> None:
                 elif in_flight < slots:
                     in_flight += 1
                     start = time.perf_counter()
-                    await asyncio.sleep(LATENCY)
+                    await asyncio.sleep(latency)
                     took.append(time.perf_counter() - start)
                     in_flight -= 1
                     status, said, more = b"200 OK", body, b""
@@ -96,9 +96,9 @@ async def serve(slots: int, keeps: bool, port: Connection) -> None:
     await server.serve_forever()
 
 
-def run(slots: int, keeps: bool, port: Connection) -> None:
+def run(slots: int, latency: float, keeps: bool, port: Connection) -> None:
     """Run the server; the target of its process."""
-    asyncio.run(serve(slots, keeps, port))
+    asyncio.run(serve(slots, latency, keeps, port))
 
 
 def main() -> None:
@@ -106,17 +106,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--slots", type=int, default=32)
+    parser.add_argument("--latency", type=float, default=50.0, help="of an answer, in milliseconds")
     parser.add_argument("--images", type=int, default=1)
     parser.add_argument("--keeps", action="store_true", help="the server keeps images")
     args = parser.parse_args()
     ours, theirs = multiprocessing.Pipe()
-    server = multiprocessing.Process(target=run, args=(args.slots, args.keeps, theirs), daemon=True)
+    latency = args.latency / 1e3
+    server = multiprocessing.Process(
+        target=run, args=(args.slots, latency, args.keeps, theirs), daemon=True
+    )
     server.start()
     backend = Served("m", base_url=f"http://127.0.0.1:{ours.recv()}/v1")
     with tempfile.TemporaryDirectory() as folder:
         judge = discode.load(backend, store=Path(folder) / "run.db")
         cat = (demo_path() / "cat.jpg").read_bytes()
-        images = [cat + bytes([n]) for n in range(args.images)]  # what follows its end is not seen
+        images = [cat + n.to_bytes(4, "big") for n in range(args.images)]  # not seen after its end
         pairs = [
             Pair(images[n % args.images], f"a caption, number {n}") for n in range(args.requests)
         ]
@@ -126,12 +130,12 @@ def main() -> None:
         cpu = time.process_time() - cpu
     took, received = wait_for(backend.client.fetch_json("took", {}))
     server.terminate()
-    ideal = args.requests * LATENCY / args.slots
+    ideal = args.requests * latency / args.slots
     share, throttle = ideal / measured, backend.client.throttle
-    print(f"{args.requests} requests, {args.slots} slots, {LATENCY * 1e3:.0f} ms each")
+    print(f"{args.requests} requests, {args.slots} slots, {args.latency:g} ms each")
     print(f"ideal {ideal:.2f} s, measured {measured:.2f} s: {share:.1%} of the ideal")
     busy = args.requests * took / args.slots / measured
-    print(f"the server's own 50 ms took {took * 1e3:.1f} ms; its slots were busy {busy:.1%} of it")
+    print(f"an answer took the server {took * 1e3:.1f} ms; its slots were busy {busy:.1%} of it")
     print(f"{throttle.sent} sent, {throttle.limit} at a time at the end; {cpu:.2f} s of CPU")
     print(f"{args.requests / measured:.0f} requests/s, {received / 1e6:.1f} MB")
     print(f"load of the machine {os.getloadavg()[0]:.1f}; failed {scores.counts()['failed']}")

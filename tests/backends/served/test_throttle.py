@@ -42,6 +42,21 @@ def test_it_finds_the_limit_of_a_server() -> None:
     asyncio.run(run())
 
 
+def test_answers_that_come_together_make_room_each() -> None:
+    async def run() -> None:
+        throttle = RequestThrottle(concurrency=64, initial=8, clock=lambda: 0.0)
+        for _ in range(8):
+            await throttle.acquire()
+        waiting = asyncio.create_task(throttle.acquire())
+        await asyncio.sleep(0)
+        for _ in range(8):
+            throttle.release("done")
+        assert throttle.limit == 16
+        await waiting
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(("outcome", "every"), [("failed", 2), ("refused", 6)])
 def test_failures_and_refusals_at_random_do_not_lower_the_limit(outcome: str, every: int) -> None:
     async def run() -> None:

@@ -84,6 +84,7 @@ class RequestThrottle:
         self._ceiling, self._step, self._period = self.concurrency, 1, _SOONEST
         self._refused, self._share, self._announced = 0, 0.0, False
         self._tried = self._until = self._next = 0.0
+        self._full = False  # whether a request waits for a place
         self._reopens = math.inf
         self._began = self._ended = self.clock()
         self._begin()
@@ -127,11 +128,12 @@ class RequestThrottle:
         wait = max(self._until, self._next) - self.clock()
         if wait > 0:
             return wait
-        return 0 if self._in_flight < self.limit and affordable else None
+        self._full = self._in_flight >= self.limit
+        return 0 if affordable and not self._full else None
 
     def release(self, outcome: str, *, cost: float = 0.0, wait: float = 0.0) -> None:
         """Record the end of a request: "done", "refused" (retry after ``wait`` s) or "failed"."""
-        busy = self._in_flight >= self.limit
+        busy = self._full or self._in_flight >= self.limit
         self._in_flight -= 1
         self.spent += max(cost, 0.0)
         self.highest_cost = max(self.highest_cost, cost)
