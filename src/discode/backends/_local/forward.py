@@ -383,7 +383,8 @@ class Runner:
     def unless_ended(self, logits: Any, tokenized: TokenizedPrompt) -> Any:
         """Compute log-probabilities (..., I), NaN where the likeliest token is not a digit."""
         torch = require("torch", "hf")
-        digit = torch.isin(logits.argmax(-1), self.ids(tokenized).all_digits)
+        # torch.isin sorts many digits (Llama 3 has 1,110), which waits for the device.
+        digit = (logits.argmax(-1)[..., None] == self.ids(tokenized).all_digits).any(-1)
         return self.logp(logits, tokenized).where(digit[..., None], torch.nan)
 
     def first_decimals(self, logp: Any, tokenized: TokenizedPrompt) -> Any:
