@@ -20,6 +20,7 @@ from discode.backends._local import backend as backend_module
 from discode.backends._local import forward
 from discode.backends._local.backend import FIRST_AHEAD, IMAGES_AHEAD, Local
 from discode.errors import InputError
+from discode.images import image_digest
 from tests.helpers.local_models import (
     LOCAL_MODEL_MARKS,
     largest_difference,
@@ -228,3 +229,30 @@ def test_captions_that_cannot_be_asked_fail_alone(llava: Path) -> None:
     assert set(readings.errors) == {1, 2}
     assert "exceeds the model's context" in readings.errors[2]
     assert np.isfinite(readings.answer_logp[[0, 3]]).all()
+
+
+def test_open_images_that_begin_alike_are_compared_by_digest(
+    llava: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Local(llava, device="cpu", read="forced")
+    first, other = noise_images((60, 40), (60, 40))
+    ending = first.copy()
+    ending.paste((0, 0, 0), (50, 30, 60, 40))
+    read, digested = list[list[int]](), list[Any]()
+    start = backend.runner.start
+
+    def look(groups: Any, *rest: Any) -> Any:
+        read.extend(group.rows for group in groups)
+        return start(groups, *rest)
+
+    def count(image: Any) -> str:
+        digested.append(image)
+        return image_digest(image)
+
+    monkeypatch.setattr(backend.runner, "start", look)
+    monkeypatch.setattr(backend_module, "image_digest", count)
+    images = [first, other, first.copy(), ending]
+    readings = read_all(backend, [Pair(image, "a dog") for image in images], FLEUR, UNIT)
+    assert sorted(read) == [[0, 2], [1], [3]]
+    assert len(digested) == 3
+    assert not readings.errors
