@@ -45,7 +45,7 @@ LOG = logging.getLogger("discode")
 IMAGES_AHEAD = 16
 """Images that are decoded and processed ahead of the model; more if two batches have more."""
 FIRST_AHEAD = 4
-"""The same for the first image, and one more for each image after it: threads that process images
+"""The same for the first image, and two more for each image after it: threads that process images
 that are not needed yet delay the first ones, and the launch of the model."""
 FIRST_TOKENS = 1024
 """Tokens of the first batch on a GPU, or two images; each batch has twice as much as the one before
@@ -273,7 +273,7 @@ class Local(Backend):
                 if asked:
                     yield asked, group
                 if isinstance(group, CaptionGroup):
-                    ahead = min(ahead + 1, self._images_ahead(group))
+                    ahead = min(ahead + 2, self._images_ahead(group))  # batches double
 
     def _images_ahead(self, group: CaptionGroup) -> int:
         """How many images like this one are processed before they are needed: two batches."""
