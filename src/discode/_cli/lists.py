@@ -86,11 +86,11 @@ TEST_CAPTION = "a close up of a striped cat"
 
 def _check(name: str, options: dict[str, Any]) -> None:
     """Check a model without downloading its weights, or the capabilities of a server."""
-    kind = kind_of(name)[0]
+    kind, spec = kind_of(name)
     if kind in flags.SERVED:
         _check_endpoint(name, options)
         return
-    if kind is not KINDS["hf"]:
+    if kind not in (KINDS["hf"], KINDS["vllm"]) or not spec:
         raise InputError(
             f"{name} cannot be checked; give ORG/NAME, a folder, endpoint:NAME or openai:NAME"
         )
@@ -99,16 +99,26 @@ def _check(name: str, options: dict[str, Any]) -> None:
         raise InputError("--check ORG/NAME takes only -M revision=REVISION")
     from discode.backends._local.check import check_model  # needs discode-eval[hf]
 
-    _print_rows(check_model(name, revision))
+    _print_rows(check_model(spec, revision))
 
 
-def _advise(name: str, options: dict[str, Any], gpu_memory: float | None) -> None:
+def _advise(name: str | None, options: dict[str, Any], gpu_memory: float | None) -> None:
+    from discode.backends._local.advise import Machine, advise, advise_all  # needs discode-eval[hf]
+
+    if name is None:
+        machine = Machine.here(gpu_memory)
+        table = table_of("NAME", "--model")
+        for hub, way in advise_all(machine).items():
+            table.add_row(escape(hub), escape(way))
+        table.columns[0].no_wrap = True
+        stdout.print(f"{machine}\n", highlight=False)
+        stdout.print(table)
+        stdout.print("\nestimated from parameters; by configuration: discode models --advise NAME")
+        return
     kind, name = kind_of(name)
     revision = options.pop("revision", None)
-    if options or kind not in (KINDS["hf"], KINDS["vllm"]):
+    if options or kind not in (KINDS["hf"], KINDS["vllm"]) or not name:
         raise InputError("--advise takes a hub's ORG/NAME or a model folder, and -M revision=...")
-    from discode.backends._local.advise import Machine, advise  # needs discode-eval[hf]
-
     _print_rows(advise(name, revision, Machine.here(gpu_memory)))
 
 
@@ -151,24 +161,28 @@ def _print_rows(rows: Mapping[str, str]) -> None:
 
 
 def models(
+    name: Annotated[
+        str | None, typer.Argument(help="Model for --check or --advise.", show_default=False)
+    ] = None,
     options: Annotated[
         bool, typer.Option("--options", help="List the options of each kind of model.")
     ] = False,
     check: Annotated[
-        str | None,
+        bool,
         typer.Option(
-            metavar="NAME",
-            help="Check whether a model can be a judge, without downloading its weights. A server "
-            "is sent a few requests.",
+            "--check",
+            help="Check whether the model can be a judge, without downloading its weights. A "
+            "server is sent a few requests.",
         ),
-    ] = None,
+    ] = False,
     advise: Annotated[
-        str | None,
+        bool,
         typer.Option(
-            metavar="NAME",
-            help="Advise how to run a model on this machine, from its configuration alone.",
+            "--advise",
+            help="Advise how to run the model on this machine, from its configuration alone; "
+            "without NAME, the listed models, from their sizes.",
         ),
-    ] = None,
+    ] = False,
     gpu_memory: Annotated[
         float | None,
         typer.Option(
@@ -178,17 +192,21 @@ def models(
     model_option: flags.ModelOption = None,
     base_url: flags.BaseUrl = None,
 ) -> None:
-    """List vision-language models that can be judges, check one, or advise how to run it."""
+    """List vision-language models that can be judges, check one, or advise how to run them."""
     given = model_options(model_option, base_url=base_url)
-    if check is None and advise is None and given:
-        raise InputError("--base-url and -M require --check NAME or --advise NAME")
-    if gpu_memory is not None and advise is None:
-        raise InputError("--gpu-memory requires --advise NAME")
-    if advise is not None:
-        _advise(advise, given, gpu_memory)
+    if check + advise + options > 1:
+        raise InputError("--check, --advise and --options cannot be combined")
+    if not name and (check or given):
+        raise InputError("--check, --base-url and -M require a NAME")
+    if name and not (check or advise):
+        raise InputError(f"{name} requires --check or --advise")
+    if gpu_memory is not None and not advise:
+        raise InputError("--gpu-memory requires --advise")
+    if advise:
+        _advise(name, given, gpu_memory)
         return
-    if check is not None:
-        _check(check, given)
+    if check and name:
+        _check(name, given)
         return
     if options:
         print_options(

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from discode.backends._local.advise import Machine, advise
+from discode.backends._local.advise import Machine, advise, advise_all
+from discode.backends._local.catalog import CATALOG
 from discode.errors import InputError
-from tests.helpers.command_line import call
+from tests.helpers.command_line import call, refused
 from tests.helpers.local_models import LOCAL_MODEL_MARKS
 
 pytestmark = LOCAL_MODEL_MARKS
@@ -70,8 +71,27 @@ def test_the_command(llava: Path) -> None:
     done = call("models", "--advise", llava, "--gpu-memory", 24)
     assert "GPU with 24.0 GB" in done.stdout
     assert llava.name in done.stdout
-    assert call("models", "--gpu-memory", 24).returncode == 2
-    assert call("models", "--advise", "embedded").returncode == 2
+    assert call("models", "--advise", f"vllm:{llava}").stdout.startswith("model")
+    for wrong in (
+        ("--gpu-memory", 24), ("--advise", "embedded"), ("--advise", "vllm:"), (llava,),
+        ("--advise", "--check", llava), ("--advise", "-M", "revision=v2"), ("--check",),
+    ):  # fmt: skip
+        refused(call("models", *wrong))
+
+
+def test_listed_models() -> None:
+    done = call("models", "--advise", "--gpu-memory", 80)
+    lines = {name: way for name, *way in map(str.split, done.stdout.splitlines()[3:-2])}
+    assert lines["Qwen/Qwen2.5-VL-7B-Instruct"] == ["NAME"]
+    assert lines["llava-hf/llava-next-72b-hf"] == ["NAME", "-M", "quantize=4bit"]
+    assert not lines.keys() & {row.hub for row in CATALOG if not row.opens}
+
+
+def test_listed_models_and_their_configuration(tmp_path: Path) -> None:
+    name = folder_of(QWEN2_5_VL_72B, tmp_path)
+    for machine in (Machine(n, gb * 1e9) for n in (1, 2, 4, 8) for gb in (24, 80, 141, 192)):
+        way = advise(name, None, machine)["advice"].partition(": ")[0].replace(name, "NAME")
+        assert way == f"--model {advise_all(machine)['Qwen/Qwen2-VL-72B-Instruct']}"
 
 
 def test_a_model_without_images(tmp_path: Path) -> None:

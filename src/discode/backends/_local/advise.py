@@ -7,6 +7,7 @@ from typing import Any
 
 from discode._extras import require_transformers
 from discode.backends._local import internvl, memory
+from discode.backends._local.catalog import CATALOG
 from discode.backends._local.check import COMMON, opening
 from discode.backends._local.load import describe_config
 from discode.errors import require
@@ -43,6 +44,11 @@ class Machine:
         old = torch.cuda.get_device_capability(0) < (8, 0)
         return cls(count, float(size), "float16" if old else "bfloat16")
 
+    def __str__(self) -> str:
+        if not self.gpus:
+            return "no GPU"
+        return f"{self.gpus} GPU{'s' * (self.gpus > 1)} with {memory.gigabytes(self.bytes)}"
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -71,16 +77,30 @@ def advise(name: str, revision: str | None, machine: Machine) -> dict[str, str]:
     weights = [f"{memory.gigabytes(needs.parameters * size)} in {kind}" for kind, size in sizes]
     if needs.stored < 2:
         weights = [f"{memory.gigabytes(needs.parameters * needs.stored)} as stored"]
-    of = memory.gigabytes(machine.bytes)
-    plural = "s" * (machine.gpus > 1)
     return {
         "model": f"{name} ({config.model_type}), {needs.parameters / 1e9:.1f} B parameters",
         "weights": ", ".join(weights),
         "cache": f"{needs.cache / 1e6:.2f} MB per token, {memory.gigabytes(needs.bytes(0))} for "
         f"{CACHED_TOKENS:,} tokens",
-        "machine": f"{machine.gpus} GPU{plural} with {of}" if machine.gpus else "no GPU",
+        "machine": str(machine),
         **{title: way for title, way in ways(name, needs, machine).items() if way},
     }
+
+
+def advise_all(machine: Machine) -> dict[str, str]:
+    """What to give as --model for each listed model, called NAME, by its number of parameters.
+
+    >>> advise_all(Machine(1, 80e9))["Qwen/Qwen2-VL-72B-Instruct"]
+    'NAME -M quantize=4bit'
+    """
+    found = {}
+    for row in CATALOG:
+        if row.opens:
+            cache = 100e3 + 3e3 * row.billions  # with grouped queries
+            way = ways("NAME", Needs(1e9 * row.billions, 2.0, cache, 16), machine)["advice"]
+            code = " -M trust_remote_code=true" if row.remote and "endpoint:" not in way else ""
+            found[row.hub] = way.partition(": ")[0].removeprefix("--model ") + code
+    return found
 
 
 def ways(name: str, needs: Needs, machine: Machine) -> dict[str, str]:

@@ -35,6 +35,10 @@ class HubModel:
     note: str
 
     @property
+    def opens(self) -> bool:
+        return not self.note.startswith("does not open")
+
+    @property
     def memory(self) -> float:
         return 2 * self.billions
 
