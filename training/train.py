@@ -73,6 +73,26 @@ class Seen:
         return loss / (there * known).sum().clamp(min=1)
 
 
+class Guide:
+    """A frozen copy of a model, which looks at clean photographs while the model sees drawings."""
+
+    def __init__(self, model: CaptionJudge, device: str) -> None:
+        self.model = copy.deepcopy(model).requires_grad_(False).eval()
+        compile_for(self.model, device)
+
+    def loss(self, tokens: Tensor, e: Tensor, photos: Tensor, changed: Tensor) -> Tensor:
+        """Return how far image tokens (B, 65, 576) and e (B, 384) of changed images are from its.
+
+        A caption tells little of a quick drawing; the photograph behind it tells each token.
+        """
+        with torch.no_grad():
+            wanted, meaning = self.model.image(photos)
+        place = self.model.place
+        near = F.cosine_similarity(tokens.float() - place, wanted.float() - place, dim=-1)
+        far = (1 - near).mean(1) + 1 - (e * meaning).sum(-1)
+        return (far * changed).sum() / changed.sum().clamp(min=1)
+
+
 class Pupil:
     """A model, the average of its weights over training, and its optimiser.
 
@@ -93,6 +113,7 @@ class Pupil:
         self.average = copy.deepcopy(model).requires_grad_(False).eval()
         self.names = nn.Linear(WIDTH, names, device=device)
         nn.init.constant_(self.names.bias, -8.0)  # hardly anything is in an image, in any token
+        self.guide = Guide(model, device) if config["loss"]["guide"] else None
         compile_for(model, device)
         self.adam = optimiser(model, self.names, optim, device == "cuda")
         untouched = parts.tower(GRID)
@@ -253,12 +274,14 @@ def optimiser(
 
 def restyle(
     photos: Photos, chosen: Tensor, augment: dict[str, Any], seed: Any
-) -> tuple[Tensor, Tensor]:
-    """Return the chosen images, each style's share of them restyled, and which are to be rough.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the chosen images, each style's share of them restyled; which are to be rough.
 
-    Where only a part was rendered, that part is restyled the more often.
+    The last are those (B,) that are not as photographed. Where only a part was rendered, that part
+    is restyled the more often.
     """
     pixels = photos.pixels[chosen]
+    changed = torch.zeros(len(chosen), dtype=torch.bool, device=chosen.device)
     drawn = np.random.default_rng(seed).random(len(chosen))
     edge = 0.0
 
@@ -273,8 +296,10 @@ def restyle(
         restyled = torch.from_numpy(within(share / part)).to(chosen.device) & (row >= 0)
         styled = photos.styled[style][row.clamp(min=0)]  # nothing here waits for the GPU
         pixels = torch.where(restyled[:, None, None, None], styled, pixels)
-    rough = np.flatnonzero(within(augment["rough"]))
-    return pixels, torch.from_numpy(rough).to(chosen.device)
+        changed |= restyled
+    rough = torch.from_numpy(np.flatnonzero(within(augment["rough"]))).to(chosen.device)
+    changed[rough] = True
+    return pixels, rough, changed
 
 
 class Schedule:
@@ -370,12 +395,19 @@ def train(
         if photos.arrive():
             sampler.arrived(photos.ready)
         batch = sampler.draw(1_000_000 * (seed + 1) + step)
-        pixels, rough = restyle(photos, batch.images, augment, [seed, step])
+        pixels, rough, changed = restyle(photos, batch.images, augment, [seed, step])
         sided = sampler.lists.sided[batch.images]
+        drawn = batch.generator.get_state()
         x = images.augment(pixels, augment["crop"], batch.generator, rough, sided)
         with autocast(device):
             answers = run(pupil.model, x, batch.packed, world.special)
         losses = loss_of(answers, batch, world.labels, config["loss"])
+        if pupil.guide is not None:
+            pixels, g = photos.pixels[batch.images], batch.generator.set_state(drawn)
+            x = images.augment(pixels, augment["crop"], g, sided=sided)  # the same crop, clean
+            with autocast(device):
+                loss = pupil.guide.loss(answers.tokens, answers.image, x, changed)
+            losses["guide"] = config["loss"]["guide"] * loss
         seen = world.seen.loss(pupil.names, answers.tokens, batch.images)
         losses["seen"] = config["loss"]["seen"] * seen
         pupil.learn(losses, min(optim["ema"], (step + 1) / (step + 20)))

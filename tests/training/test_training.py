@@ -32,6 +32,8 @@ from training import (
 )
 from training.batches import Captions, Sampler, special_tokens
 from training.labels import Labels, soft
+from training.model import CaptionJudge
+from training.train import Guide
 
 pytestmark = [
     pytest.mark.slow,
@@ -210,6 +212,24 @@ def test_held_out_styles_are_never_trained() -> None:
         augment = common.config(run)["augment"]
         assert augment["styles"].keys() <= {"sketch", "quickdraw", "clipart"}
         assert augment["rough"] + sum(augment["styles"].values()) < 1
+
+
+def test_drawings_are_seen_as_the_photographs_behind_them(training_data: Path) -> None:
+    torch.manual_seed(0)
+    model = CaptionJudge(2)
+    guide = Guide(model, "cpu")
+    photos = torch.randn(2, 3, 224, 224)
+    changed = torch.tensor([False, True])
+    tokens, e = model.image(photos)
+    assert guide.loss(tokens, e, photos, changed).item() == pytest.approx(0, abs=1e-5)
+    tokens, e = model.image(photos.flip(3))
+    loss = guide.loss(tokens, e, photos, changed)
+    row = 1 - torch.cosine_similarity(tokens[1], model.image(photos)[0][1], dim=-1)
+    assert 0 < row.mean() < loss
+    loss.backward()
+    assert model.vision.patch.weight.grad.abs().sum() > 0
+    assert all(p.grad is None for p in guide.model.parameters())
+    assert guide.loss(tokens, e, photos, torch.zeros(2)).item() == 0
 
 
 def test_charts_are_drawn_with_right_and_wrong_captions(
