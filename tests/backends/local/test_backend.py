@@ -18,7 +18,7 @@ from discode._scales import FIVE, LETTERS, UNIT, get_scale
 from discode.backends import read_all
 from discode.backends._local import backend as backend_module
 from discode.backends._local import forward
-from discode.backends._local.backend import FIRST_AHEAD, IMAGES_AHEAD, Local
+from discode.backends._local.backend import FIRST_AHEAD, GROWTH, IMAGES_AHEAD, Local
 from discode.errors import InputError
 from discode.images import image_digest
 from tests.helpers.local_models import (
@@ -174,14 +174,14 @@ def test_the_next_batch_is_started_before_one_is_handed_over(
     tokens = runner.process_image(pairs[0].image, runner.vocabulary.tokenize_prompt(
         FLEUR, UNIT, references=False)).ids.shape[1]  # fmt: skip
     monkeypatch.setattr(forward, "PREFIX_TOKENS", {"cpu": 20 * tokens})
-    for first, wanted in ((1, [2, 4, 8, 16, 10]), (5, [5, 10, 20, 5])):
+    for first, wanted in ((1, [2, 8, 20, 10]), (5, [5, 20, 15])):
         for calls in (started, seen, processed):
             calls.clear()
         monkeypatch.setattr(backend_module, "FIRST_TOKENS", first * tokens)
         assert len(read_all(backend, pairs, FLEUR, UNIT)) == len(pairs)
         assert started == wanted
         # The first batch waits for its own images, and few others are processed by then.
-        assert seen[0] <= 3 * wanted[0] + FIRST_AHEAD
+        assert seen[0] <= (1 + GROWTH) * wanted[0] + FIRST_AHEAD
     many = [Pair(pairs[0].image, f"a dog {i}") for i in range(90)]
     many += [Pair(pairs[2].image, f"a dog {i}") for i in range(90)]
     started.clear()

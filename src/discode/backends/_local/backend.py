@@ -44,12 +44,15 @@ T = TypeVar("T")
 LOG = logging.getLogger("discode")
 IMAGES_AHEAD = 16
 """Images that are decoded and processed ahead of the model; more if two batches have more."""
-FIRST_AHEAD = 4
-"""The same for the first image, and two more for each image after it: threads that process images
-that are not needed yet delay the first ones, and the launch of the model."""
-FIRST_TOKENS = 1024
-"""Tokens of the first batch on a GPU, or two images; each batch has twice as much as the one before
-it. So the GPU starts early, and computes while more images are processed."""
+FIRST_AHEAD = 8
+"""The same for the first image, and :data:`GROWTH` more for each image after it: threads that
+process images that are not needed yet delay the first ones, and the launch of the model."""
+FIRST_TOKENS = 2048
+"""Tokens of the first batch on a GPU, or two images. So the GPU starts early, and computes while
+more images are processed. With fewer it would wait for the launch of the model."""
+GROWTH = 4
+"""How many times as much as the one before it each batch has on a GPU. Every batch is a launch of
+the model, which takes as long as a GPU needs for some images."""
 PREPARING_THREADS = {"cuda": 8, "cpu": 4}
 """Threads that process images and captions, by device."""
 DIGESTED = 512
@@ -218,7 +221,7 @@ class Local(Backend):
             kind, most = (group.image.shape(), group.tokenized), self._images_ahead(group)
             if self._on_gpu:
                 tokens = FIRST_TOKENS // group.image.ids.shape[1]
-                most = min(most, max(2, tokens) << min(started, 16))
+                most = min(most, max(2, tokens) * GROWTH ** min(started, 16))
             if kind in waiting and not self._fit_together([*waiting[kind], group]):
                 yield waiting.pop(kind)
                 started += 1
@@ -273,7 +276,7 @@ class Local(Backend):
                 if asked:
                     yield asked, group
                 if isinstance(group, CaptionGroup):
-                    ahead = min(ahead + 2, self._images_ahead(group))  # batches double
+                    ahead = min(ahead + GROWTH, self._images_ahead(group))
 
     def _images_ahead(self, group: CaptionGroup) -> int:
         """How many images like this one are processed before they are needed: two batches."""
