@@ -83,6 +83,16 @@ def test_rotation(heads: int, size: int) -> None:
         assert close(ours, given.double() * cos[:, None].double() + turned * sin[:, None].double())
 
 
+def test_rotation_of_patches() -> None:
+    q, k, _ = draw(37, 3, 5, 24).unbind(1)
+    angles = torch.rand(37, 12, device="cuda").repeat(1, 2) * 6
+    cos, sin = angles.cos(), angles.sin()
+    for ours, given in zip(fused.rotate_patches(q, k, cos, sin), (q, k), strict=True):
+        first, second = given.double().chunk(2, dim=-1)
+        turned = torch.cat([-second, first], dim=-1)
+        assert close(ours, given.double() * cos[:, None].double() + turned * sin[:, None].double())
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_attention_with_its_softmax_sums(dtype: str, masked: bool) -> None:

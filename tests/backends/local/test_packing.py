@@ -18,10 +18,10 @@ from discode._scales import UNIT
 from discode.backends import read_all
 from discode.backends._local.backend import Local
 from discode.backends._local.gpu.fused import (
+    ROTATIONS,
     find_rotary_modules,
     fuse_norms,
     fuse_residuals,
-    rotate,
     split_attention,
     use_fused_rotation,
 )
@@ -195,8 +195,19 @@ def test_fused_norms_and_rotations(family: str, tmp_path: Path) -> None:
     owners = find_rotary_modules(model)
     assert bool(owners) == (family != "aya_vision")
     with use_fused_rotation(owners), use_fused_rotation(owners):
-        assert all(owner.apply_rotary_pos_emb is rotate for owner in owners)
-    assert all(owner.apply_rotary_pos_emb is own for owner, own in owners.items())
+        assert all(getattr(*place) is ROTATIONS[place[1]] for place in owners)
+    assert all(getattr(*place) is own for place, own in owners.items())
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_rotations_of_patches_are_fused(family: str, tmp_path: Path) -> None:
+    backend = Local(make(family, tmp_path / family), device="cpu", read="forced")
+    owners = find_rotary_modules(backend.runner.model)
+    assert {name for _, name in owners} >= {"apply_rotary_pos_emb_vision"}
+    pairs = [Pair(image, "a dog") for image in noise_images((60, 40))]
+    before = read_all(backend, pairs, FLEUR, UNIT)
+    backend.runner._rotary_modules = owners  # only a GPU gains by them
+    assert largest_difference(read_all(backend, pairs, FLEUR, UNIT), before) < 1e-4
 
 
 @pytest.mark.parametrize(

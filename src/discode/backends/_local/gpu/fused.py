@@ -24,9 +24,6 @@ from discode._extras import require_transformers
 from discode.backends._local.packing import CaptionGrid
 from discode.errors import require
 
-ROTATION = "apply_rotary_pos_emb"
-"""The name of the function that rotates queries and keys in the modules of transformers."""
-
 GATED = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 """The parts of a gated feed-forward block of transformers."""
 
@@ -177,6 +174,16 @@ def rotate(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> tuple[
     return _rotated(q, cos, sin), _rotated(k, cos, sin)
 
 
+def rotate_patches(q: Any, k: Any, cos: Any, sin: Any) -> tuple[Any, Any]:
+    """Rotate queries and keys (L, H, D) of patches by cos and sin (L, D) in float32."""
+    if q.is_cuda and (kernels := find_kernels()):
+        turn = cos[None], sin[None]
+        q, k = (kernels.rotate_each(x.transpose(0, 1)[None], *turn)[0] for x in (q, k))
+        return q.transpose(0, 1), k.transpose(0, 1)
+    cos, sin = cos.unsqueeze(-2).float(), sin.unsqueeze(-2).float()
+    return _rotated(q.float(), cos, sin).to(q.dtype), _rotated(k.float(), cos, sin).to(k.dtype)
+
+
 def _rotated(x: Any, cos: Any, sin: Any) -> Any:
     half = x.shape[-1] // 2
     out = x * cos
@@ -185,45 +192,51 @@ def _rotated(x: Any, cos: Any, sin: Any) -> Any:
     return out
 
 
-RotaryModules = dict[ModuleType, Any]
-"""Modules of transformers, and the rotation function of each."""
+ROTATIONS: dict[str, Any] = {
+    "apply_rotary_pos_emb": rotate,
+    "apply_rotary_pos_emb_vision": rotate_patches,
+}
+"""Functions of transformers' modules that rotate queries and keys, and what replaces them."""
+
+RotaryModules = dict[tuple[ModuleType, str], Any]
+"""Modules of transformers with the name of a rotation, and the function there."""
 
 
 def find_rotary_modules(model: Any) -> RotaryModules:
-    """Find the Python modules of a model whose rotation equals :func:`rotate`."""
+    """Find the Python modules of a model whose rotations equal ours."""
     torch = require("torch", "hf")
     owners = {sys.modules[type(module).__module__] for module in model.modules()}
     q = torch.linspace(-2, 3, 48).reshape(1, 2, 3, 8)
     angles = torch.linspace(0, 2, 12).reshape(1, 3, 4).repeat(1, 1, 2)
-    probe = q, q[:, :1] + 1, angles.cos(), angles.sin()
-    modules = {}
+    tokens = q, q[:, :1] + 1, angles.cos(), angles.sin()
+    patches = (q[0].transpose(0, 1), q[0].transpose(0, 1) + 1, angles[0].cos(), angles[0].sin())
+    modules: RotaryModules = {}
     for owner in owners:
-        theirs: Any = getattr(owner, ROTATION, None)
-        try:
-            rotated = theirs(*probe)
-        except (TypeError, ValueError, RuntimeError):
-            continue  # it has none, or a different kind
-        if all(
-            nearly_equal(ours, other) for ours, other in zip(rotate(*probe), rotated, strict=True)
-        ):
-            modules[owner] = theirs
+        for (name, ours), probe in zip(ROTATIONS.items(), (tokens, patches), strict=True):
+            theirs: Any = getattr(owner, name, None)
+            try:
+                rotated = theirs(*probe)
+            except (TypeError, ValueError, RuntimeError):
+                continue  # it has none, or a different kind
+            if all(map(nearly_equal, ours(*probe), rotated)):
+                modules[owner, name] = theirs
     return modules
 
 
 @contextmanager
 def use_fused_rotation(owners: RotaryModules) -> Iterator[None]:
-    """Use :func:`rotate` in these modules within the context.
+    """Use our rotations in these modules within the context.
 
-    Threads may do so concurrently: the functions are equal, and the last one restores that of
+    Threads may do so concurrently: the functions are equal, and the last one restores those of
     transformers.
     """
     try:
-        for owner in owners:
-            setattr(owner, ROTATION, rotate)
+        for owner, name in owners:
+            setattr(owner, name, ROTATIONS[name])
         yield
     finally:
-        for owner, function in owners.items():
-            setattr(owner, ROTATION, function)
+        for (owner, name), function in owners.items():
+            setattr(owner, name, function)
 
 
 def split_attention(
