@@ -54,6 +54,7 @@ from discode.backends._local import backend, forward
 from discode.backends._local.backend import Local
 from discode.backends._local.calibrate import packing_error
 from discode.backends._local.gpu.fp8 import Fp8Linear, use_fp8
+from discode.backends._local.gpu.fused import PLANNED_USES
 from discode.backends._local.load import DTYPES, LocalOptions, OpenedModel, open_model
 from discode.backends._local.prefix import Prefix, ProcessedImage
 from discode.backends._local.random_weights import (
@@ -73,6 +74,8 @@ SECTIONS = (
 WIDTH, HEIGHT = 500, 375
 SIZES = ((336, 336), (WIDTH, HEIGHT), (672, 672), (1344, 1008))
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
+WARM_UPS = 1 + PLANNED_USES
+"""Readings before those that are timed: then attention is planned."""
 VLLM_COLUMNS = ("vLLM, ms per pair", "against vLLM")
 VLLM = """
 import json, sys
@@ -112,18 +115,18 @@ def wait() -> None:
 def seconds(
     work: Callable[[], object], repeats: int = 2, prepare: Callable[[], object] = lambda: None
 ) -> float:
-    """Return the shortest of several timings after a first one that warms up.
+    """Return the shortest of several timings, after others that warm up.
 
     Each begins after ``prepare``, which is not timed.
     """
     times = []
-    for _ in range(1 + repeats):
+    for _ in range(WARM_UPS + repeats):
         prepare()
         start = time.perf_counter()
         work()
         wait()
         times.append(time.perf_counter() - start)
-    return min(times[1:])
+    return min(times[WARM_UPS:])
 
 
 def gpu_events(work: Callable[[], object]) -> list[tuple[float, float, str]]:

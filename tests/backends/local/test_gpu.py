@@ -233,3 +233,20 @@ def test_threads_take_turns(backend: Local, pairs: list[Pair]) -> None:
     with ThreadPoolExecutor(4) as threads:
         together = list(threads.map(lambda _: read(backend, pairs), range(8)))
     assert all(np.array_equal(alone, other) for other in together)
+
+
+def test_attention_is_planned_for_shapes_that_recur(backend: Local) -> None:
+    """cuDNN plans for 50 ms for every new shape: photographs of many sizes would wait for it."""
+    pairs = [Pair(noise_images((301, 203))[0], f"a dog {i}") for i in range(2)]
+
+    def kernels() -> set[str]:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            read_all(backend, pairs, FLEUR, UNIT)
+            torch.cuda.synchronize()
+        return {event.name for event in seen.events() if "cudnn" in event.name}
+
+    first = read_all(backend, pairs, FLEUR, UNIT)
+    assert not kernels()
+    for _ in range(fused.PLANNED_USES):
+        again = read_all(backend, pairs, FLEUR, UNIT)
+    assert np.abs(again.answer_logp - first.answer_logp).max() < 0.3

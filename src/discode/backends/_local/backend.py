@@ -44,12 +44,9 @@ T = TypeVar("T")
 LOG = logging.getLogger("discode")
 IMAGES_AHEAD = 16
 """Images that are decoded and processed ahead of the model; more if two batches have more."""
-FIRST_AHEAD = 8
-"""The same for the first image, and :data:`GROWTH` more for each image after it: threads that
-process images that are not needed yet delay the first ones, and the launch of the model."""
-FIRST_TOKENS = 2048
+FIRST_TOKENS = 2720
 """Tokens of the first batch on a GPU, or two images. So the GPU starts early, and computes while
-more images are processed. With fewer it would wait for the launch of the model."""
+more images are processed; no other image is processed before, as that would delay both."""
 GROWTH = 4
 """How many times as much as the one before it each batch has on a GPU. Every batch is a launch of
 the model, which takes as long as a GPU needs for some images."""
@@ -220,8 +217,7 @@ class Local(Backend):
                 continue
             kind, most = (group.image.shape(), group.tokenized), self._images_ahead(group)
             if self._on_gpu:
-                tokens = FIRST_TOKENS // group.image.ids.shape[1]
-                most = min(most, max(2, tokens) * GROWTH ** min(started, 16))
+                most = min(most, self._first_images(group) * GROWTH ** min(started, 16))
             if kind in waiting and not self._fit_together([*waiting[kind], group]):
                 yield waiting.pop(kind)
                 started += 1
@@ -253,9 +249,10 @@ class Local(Backend):
             leave.callback(threads.shutdown, wait=False, cancel_futures=True)
             images = self._by_image(pairs, prompt, threads)
             jobs: deque[tuple[list[int], Future[Any] | str]] = deque()
-            ahead = FIRST_AHEAD
+            taken, first, ahead = 0, 2 if self._on_gpu else 0, IMAGES_AHEAD
             while True:
-                for rows, having in itertools.islice(images, max(0, ahead - len(jobs))):
+                more = (first - taken if taken < first else ahead) - len(jobs)
+                for rows, having in itertools.islice(images, max(0, more)):
                     if isinstance(having, str):
                         jobs.append((rows, having))
                         continue
@@ -275,8 +272,14 @@ class Local(Backend):
                 asked = rows if isinstance(group, str) else group.rows
                 if asked:
                     yield asked, group
+                taken += 1
                 if isinstance(group, CaptionGroup):
-                    ahead = min(ahead + GROWTH, self._images_ahead(group))
+                    first = first and self._first_images(group)
+                    ahead = self._images_ahead(group)
+
+    def _first_images(self, group: CaptionGroup) -> int:
+        """How many images like this one the first batch on a GPU has."""
+        return max(2, FIRST_TOKENS // int(group.image.ids.shape[1]))
 
     def _images_ahead(self, group: CaptionGroup) -> int:
         """How many images like this one are processed before they are needed: two batches."""

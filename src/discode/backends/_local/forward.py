@@ -34,7 +34,9 @@ from discode.backends._local.gpu.fused import (
     fuse_activations,
     fuse_norms,
     fuse_residuals,
+    recurs,
     use_fused_rotation,
+    without_plans,
 )
 from discode.backends._local.gpu.vision import join_sequences, multiply_patches
 from discode.backends._local.head import head_input, widen_head
@@ -323,7 +325,13 @@ class Runner:
             mask = torch.ones(len(ids), before + ids.shape[1], dtype=torch.long, device=ids.device)
         head = self.model.get_output_embeddings()
         rows = None if isinstance(keep, int) else keep
-        with head_input(head, rows) as seen, use_fused_rotation(self._rotary_modules):
+        shapes = [getattr(value, "shape", None) for value in (ids, *inputs.values())]
+        plans = self._device.type != "cuda" or recurs(self.name, *shapes)
+        with (
+            head_input(head, rows) as seen,
+            use_fused_rotation(self._rotary_modules),
+            nullcontext() if plans else without_plans(),
+        ):
             logits = self.model(
                 input_ids=ids,
                 attention_mask=mask,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -31,7 +32,10 @@ LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 """The parts of a language model's layer with nothing between its two blocks."""
 
 PLANNED_QUERIES = 4096
-"""The fewest queries for cuDNN's attention, which plans for 50 ms for every new shape."""
+"""The fewest queries for cuDNN's attention."""
+PLANNED_USES = 2
+"""Uses of a shape after which cuDNN's attention is used for it: it plans for 50 ms for every new
+one, and most photographs of a collection have one of a few sizes."""
 
 
 def fuse_norms(model: Any) -> int:
@@ -136,6 +140,24 @@ def _add_product(linear: Any, waiting: list[Any], given: Any) -> Any:
     states = waiting.pop()
     states.flatten(0, -2).addmm_(given.flatten(0, -2), linear.weight.T)
     return states
+
+
+_uses: Counter[Any] = Counter()
+
+
+def recurs(*shape: Any) -> bool:
+    """Count a use of a shape, and say whether it was used often enough to plan for it."""
+    if len(_uses) > 1 << 14:
+        _uses.clear()
+    _uses[shape] += 1
+    return _uses[shape] > PLANNED_USES
+
+
+def without_plans() -> Any:
+    """Return a context in which torch's attention does not use cuDNN."""
+    attention = require("torch", "hf").nn.attention
+    kinds = attention.SDPBackend
+    return attention.sdpa_kernel([kinds.FLASH_ATTENTION, kinds.EFFICIENT_ATTENTION, kinds.MATH])
 
 
 @cache
@@ -366,7 +388,8 @@ def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[A
     half = query.dtype in (torch.bfloat16, torch.float16)
     fits = query.is_cuda and size == value.shape[3] and size % 8 == 0 and size <= 256
     if fits and half and mask is None:
-        if query.shape[0] * width >= PLANNED_QUERIES and (planned := _planned_attention()):
+        many = query.shape[0] * width >= PLANNED_QUERIES and recurs(query.shape, key.shape)
+        if many and (planned := _planned_attention()):
             out, sums, *_ = planned(query, key, value, None, True, scale=scale)
             return out, sums.reshape(query.shape[:3])
         out, sums, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
