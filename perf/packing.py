@@ -18,6 +18,8 @@ and captions; figures are printed as they come. Sections:
   matrix products: every linear layer and convolution that it calls, on inputs of the same shape,
   and nothing else; then these by shape, and the attention of a prefix by kernel.
 - ``kernels``: what the GPU runs, longest first.
+- ``sizes``: the same for photographs of many sizes, a part of them of any size, at the first
+  reading and at the next one.
 - ``growth``: with the size of an image and with images per batch.
 - ``second``: the last count without the second decimal.
 - ``decode``: what decoding adds.
@@ -68,15 +70,19 @@ from discode.readings import Readings
 
 CAPTION = "a man in a red shirt is riding a bike down a hill near the beach"
 SECTIONS = (
-    *("exact", "loop", "table", "waits", "passes", "prefix", "kernels", "growth", "second"),
-    "decode",
+    *("exact", "loop", "table", "waits", "passes", "prefix", "kernels", "sizes", "growth"),
+    *("second", "decode"),
 )
 WIDTH, HEIGHT = 500, 375
 SIZES = ((336, 336), (WIDTH, HEIGHT), (672, 672), (1344, 1008))
+PHOTOGRAPHS = ((640, 480), (480, 640), (640, 427), (500, 375), (375, 500), (640, 426), (500, 333))
+"""Common sizes of photographs."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 WARM_UPS = 1 + PLANNED_USES
 """Readings before those that are timed: then attention is planned."""
 VLLM_COLUMNS = ("vLLM, ms per pair", "against vLLM")
+WAITS = "| captions per image | in all | images | launching | answers | rest | batches |\n"
+WAITS += "| --- " * 7 + "|"
 VLLM = """
 import json, sys
 from discode._prompts import PROMPTS
@@ -289,11 +295,13 @@ class Bench:
 
     def waits(self) -> None:
         """Print what the reading thread does, by count, in milliseconds per pair."""
-        say("| captions per image | in all | images | launching | answers | rest | batches |")
-        say("| --- " * 7 + "|")
-        self.figures["waits"] = [self.wait_row(count) for count in self.args.counts]
+        say(WAITS)
+        self.figures["waits"] = [
+            self.wait_row(count, with_captions(noise_images(len(self.images), seed=None), count))
+            for count in self.args.counts
+        ]
 
-    def wait_row(self, count: int) -> dict[str, Any]:
+    def wait_row(self, title: object, pairs: Sequence[Pair]) -> dict[str, Any]:
         """Time the parts of one read: each part is a call that the thread makes or an iterator."""
         backend, runner = self.backend, self.backend.runner
         spent: dict[str, float] = dict.fromkeys(("images", "launching", "answers"), 0.0)
@@ -317,7 +325,6 @@ class Bench:
             while (image := timed("images", lambda: next(images, end))) is not end:
                 yield image
 
-        pairs = with_captions(noise_images(len(self.images), seed=None), count)
         vars(runner)["start"], vars(backend)["_prepared"] = timed_start, timed_images
         try:
             begun = time.perf_counter()
@@ -328,8 +335,8 @@ class Bench:
         parts = {name: 1e3 * part / len(pairs) for name, part in spent.items()}
         total = 1e3 * whole / len(pairs)
         cells = [total, *parts.values(), total - sum(parts.values())]
-        say(f"| {count} | {' | '.join(f'{cell:.2f}' for cell in cells)} | {sizes} |")
-        return {"captions": count, "whole": total, **parts, "batches": sizes}
+        say(f"| {title} | {' | '.join(f'{cell:.2f}' for cell in cells)} | {sizes} |")
+        return {"captions": title, "whole": total, **parts, "batches": sizes}
 
     def passes(self) -> None:
         """Print the time per pair with one pass and with two."""
@@ -428,6 +435,21 @@ class Bench:
             say(f"kernels at {count} captions per image, {total:.2f} ms per pair:")
             for name, times in sorted(spent.items(), key=lambda row: -sum(row[1]))[:25]:
                 say(f"  {sum(times):7.3f} ms, {len(times):5d} calls, {name[:90]}")
+
+    def sizes(self) -> None:
+        """Print what the reading thread does with photographs of many sizes."""
+        say(WAITS)
+        rng, images = np.random.default_rng(0), list[Image.Image]()
+        for number in range(2 * self.args.images):
+            any_size = [int(side) for side in rng.integers(300, 641, 2)]
+            common = PHOTOGRAPHS[rng.integers(len(PHOTOGRAPHS))]
+            size = any_size if rng.random() < 0.3 else common
+            images += noise_images(1, *size, seed=number)
+        pairs, some = with_captions(images, 1), len({image.size for image in images})
+        self.figures["sizes"] = [
+            self.wait_row(f"1; {len(images)} images of {some} sizes, {when}", pairs)
+            for when in ("first", "again")
+        ]
 
     def growth(self) -> None:
         """Print how time and memory grow with the size of images and images per batch."""

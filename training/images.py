@@ -114,17 +114,18 @@ class Photos:
 
         With ``styles``, wait for their renderings, too.
         """
-        last = time.monotonic()
+        last, there = time.monotonic(), 0
 
         def missing() -> bool:
             late = styles and self.arrived < len(self.wanted)
             return late or not bool(self.ready.all())
 
         while missing() and time.monotonic() - last < patience:
-            if self.arrive():
-                last = time.monotonic()
-            else:
+            if not self.arrive():
                 time.sleep(0.2)
+            now = self.arrived if styles else int(self.ready.sum())
+            if now > there:  # renderings may arrive while a lost parcel does not
+                last, there = time.monotonic(), now
         if not self.ready.any():
             raise SystemExit("no image is decoded; run beside this: python -m training.images")
 

@@ -1,10 +1,11 @@
 """One stretch on a machine with a GPU: python -m training.stretch RUN[,RUN ...] END [SHARE ...]
 
 Everything after ``training.data``, in one process: the runs are trained one after the other, each
-for as long, until END (in seconds since 1970: date +%s), on batches like the first one's and with
-what its teachers said. Then the last and its mixes with what it started from are measured, RUN_50
-for a SHARE of 0.5. Parcels of images may arrive until it trains, ``python -m training.images``
-decodes and renders them beside it; weights are saved as it goes. Test images take no part.
+for as long, until END (in seconds since 1970: date +%s; +450 is 450 seconds after the preparation),
+on batches like the first one's and with what its teachers said. Then the last and its mixes with
+what it started from are measured, RUN_50 for a SHARE of 0.5. Parcels of images may arrive until it
+trains, ``python -m training.images`` decodes and renders them beside it; weights are saved as it
+goes. Test images take no part.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ def main() -> None:
     first, *later = sys.argv[1].split(",")
     start = [common.config(run)["run"].get("start", [run]) for run in (first, *later)][-1]
     end, *shares = map(float, sys.argv[2:])  # what is wrong is told before anything is trained
+    after = sys.argv[2].startswith("+")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     world = World(common.config(first), device)
     sampler = prepare(world, first)
+    end += time.time() if after else 0
     for left, run in zip(range(len(later) + 1, 0, -1), (first, *later), strict=True):
         now = time.time()
         train(world, run, sampler, end=now + (end - now) / left)

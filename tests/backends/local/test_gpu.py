@@ -124,7 +124,8 @@ def test_attention_to_prefix_and_caption(many: bool) -> None:
     )
     exact = CaptionGrid.of(where, to, back, tree, torch.float64)
     grid = CaptionGrid.of(where.cuda(), to.cuda(), back.cuda(), tree.cuda(), torch.bfloat16)
-    ours = fused._attend_to_both(q, k, v, (front[0], front[1]), grid, 0.125).cpu()
+    for _ in range(fused.PLANNED_USES + 1):  # the last one is by cuDNN where there are many
+        ours = fused._attend_to_both(q, k, v, (front[0], front[1]), grid, 0.125).cpu()
     q, k, v, *front = (x.cpu().double() for x in (q, k, v, *front))
     wanted = fused._attend_to_both(q, k, v, (front[0], front[1]), exact, 0.125)
     inside = torch.from_numpy(owner >= 0)
