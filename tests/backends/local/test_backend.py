@@ -19,6 +19,7 @@ from discode.backends import read_all
 from discode.backends._local import backend as backend_module
 from discode.backends._local import forward
 from discode.backends._local.backend import IMAGES_AHEAD, Local
+from discode.backends._local.random_weights import random_model
 from discode.errors import InputError
 from discode.images import image_digest
 from tests.helpers.local_models import (
@@ -208,6 +209,31 @@ def test_images_wait_for_others_of_their_shape(
     assert all(len({row % 3 for row in rows}) == 1 for rows in batches)
     for row, readings in enumerate(alone):
         assert largest_difference(together.take([row]), readings) < 1e-4
+
+
+def test_photographs_of_many_sizes_share_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model("tiny-qwen2-vl", "cpu", "float32")
+    backend = Local(model, read="forced", batch_images=2)
+    monkeypatch.setattr(backend_module, "IMAGES_AHEAD", 2)
+    shapes = [(28 * side, 56) for side in range(2, 8)]
+    pairs = [Pair(noise_image(*shapes[i % 6], seed=i), "a dog") for i in range(36)]
+    sizes, start = list[int](), backend.runner.start
+
+    def look(groups: Any, *rest: Any) -> Any:
+        sizes.append(len(groups))
+        return start(groups, *rest)
+
+    monkeypatch.setattr(backend.runner, "start", look)
+    whole = read_all(backend, pairs, FLEUR, UNIT)
+    assert sizes.count(2) < 5  # a launch takes little of a CPU's time
+    sizes.clear()
+    backend._on_gpu = True
+    assert largest_difference(read_all(backend, pairs, FLEUR, UNIT), whole) < 1e-4
+    assert sizes.count(2) > 14
+    sizes.clear()
+    monkeypatch.setattr(backend_module, "WAITING_BYTES", 1)
+    read_all(backend, pairs, FLEUR, UNIT)
+    assert sizes.count(2) < 5
 
 
 def test_who_was_asked_includes_how(llava: Path) -> None:

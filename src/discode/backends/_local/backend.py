@@ -50,6 +50,9 @@ more images are processed; no other image is processed before, as that would del
 GROWTH = 4
 """How many times as much as the one before it each batch has on a GPU. Every batch is a launch of
 the model, which takes as long as a GPU needs for some images."""
+WAITING_BATCHES, WAITING_BYTES = 4, 1 << 29
+"""Batches of processed images, and their bytes, that may wait for others of their shape. Each shape
+is a launch of its own: with fewer, photographs of many sizes run one or two at a time."""
 PREPARING_THREADS = {"cuda": 8, "cpu": 4}
 """Threads that process images and captions, by device."""
 DIGESTED = 512
@@ -206,8 +209,8 @@ class Local(Backend):
     ) -> Iterator[list[CaptionGroup] | tuple[Sequence[int], str]]:
         """Yield images of one shape to run together, or rows and why they cannot be read.
 
-        A limited number of images waits for others of the same shape. A GPU starts with a few
-        images, to start early.
+        A limited number of images waits for others of the same shape; then the commonest shape
+        runs. A GPU starts with a few images, to start early.
         """
         waiting: dict[Any, list[CaptionGroup]] = {}
         started = 0
@@ -225,7 +228,7 @@ class Local(Backend):
             groups.append(group)
             if len(groups) >= min(most, self._most_images(group)):
                 full = kind
-            elif sum(map(len, waiting.values())) >= most:
+            elif sum(map(len, waiting.values())) >= (self._waiting(group) if started else most):
                 full = max(waiting, key=lambda each: len(waiting[each]))
             else:
                 continue
@@ -284,6 +287,15 @@ class Local(Backend):
     def _images_ahead(self, group: CaptionGroup) -> int:
         """How many images like this one are processed before they are needed: two batches."""
         return max(IMAGES_AHEAD, 2 * self._most_images(group))
+
+    def _waiting(self, group: CaptionGroup) -> int:
+        """How many images like this one may wait for others of their shape."""
+        most = self._images_ahead(group)
+        if not self._on_gpu:  # a launch takes little of the time
+            return most
+        size = sum(getattr(value, "nbytes", 0) for value in group.image.inputs.values())
+        many = WAITING_BATCHES * self._most_images(group)
+        return max(most, min(many, WAITING_BYTES // max(1, size)))
 
     def _most_images(self, group: CaptionGroup) -> int:
         return self._batch_images or self.runner.images_that_fit(group.image)
