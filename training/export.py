@@ -2,9 +2,9 @@
 
 Reads the int8 weights RUN.w0, RUN.w1, ... of the build folder and writes one ONNX file: an image
 and its N captions go in, log-probabilities and hidden states come out. Weights are stored once, in
-int8; the tower's and the language layers' multiply so, the others are turned to float when the file
-is loaded (an operation that the runtime folds away). The instruction's keys and values are
-constants. What captions need of the image comes out, too, and may go in again
+int8; those of products that need only the image multiply so, for captions they are turned to float
+when the file is loaded (an operation that the runtime folds away). The instruction's keys and
+values are constants. What captions need of the image comes out, too, and may go in again
 (``training/look_once.py``). Tokenizer and version are metadata.
 """
 
@@ -26,7 +26,7 @@ from discode._prompts import CAPTION_LAST
 from training import common, parts, quantise
 from training.batches import special_tokens
 from training.images import seen
-from training.look_once import RESTORE, look_once
+from training.look_once import RESTORE, depending, look_once
 from training.model import HEAD, IMAGE, SIDE, WIDTH, CaptionJudge, Layer, rms
 from training.packing import Special
 
@@ -191,19 +191,21 @@ def name_weights(graph: Any, model: CaptionJudge) -> None:
 
 
 def multiply_in_int8(graph: Any, *part: str) -> None:
-    """Let products with restored weights of parts of the model multiply in int8.
+    """Let an image's products with restored weights of parts of the model multiply in int8.
 
     What is multiplied is rounded to 255 steps between its least and largest value in the image;
-    weights have one scale per column.
+    weights have one scale per column. Products of captions stay those of floats: rounded together,
+    a caption's score would depend on the others.
     """
     from onnx import TensorProto, helper
 
+    of_text = depending(graph, "ids", "lengths")
     restored = {node.output[0]: node for node in graph.node if node.op_type == RESTORE}
     rounded: dict[str, str] = {}  # three products may share what they multiply
     nodes = []
     for node in graph.node:
         x, weight = node.input[0], node.input[1] if len(node.input) > 1 else ""
-        if node.op_type != "MatMul" or not weight.startswith(part):
+        if node.op_type != "MatMul" or not weight.startswith(part) or node.output[0] in of_text:
             nodes.append(node)
             continue
         if x not in rounded:

@@ -15,7 +15,7 @@ RESTORE = "DequantizeLinear"
 """The operation that turns weights to float."""
 
 
-def _depending(graph: Any, *names: str) -> set[str]:
+def depending(graph: Any, *names: str) -> set[str]:
     """Return ``names`` and all that is computed from them."""
     known = set(names)
     for node in graph.node:
@@ -79,7 +79,7 @@ def look_once(graph: Any) -> None:
     """Rewrite a graph from pixels, ids and lengths; its results are the same, bit by bit."""
     from onnx import TensorProto, helper, numpy_helper
 
-    of_image, of_text = _depending(graph, "pixels"), _depending(graph, "ids", "lengths")
+    of_image, of_text = depending(graph, "pixels"), depending(graph, "ids", "lengths")
     border, turned = _border(graph, of_image, of_text)
     needed = _needed(graph, border, of_image)
     inside = [_renamed(node, needed) for node in graph.node if needed.intersection(node.output)]
