@@ -1,8 +1,9 @@
 """Run the code of README.md, integrations.md and the tutorial, and update the outputs they show.
 
-``python docs/make_outputs.py`` rewrites every output that no longer agrees; a test runs the same
-code and only compares. The blocks of a page run in order, in a folder with the demo's images. A
-comment on the line before a fenced block sets how it is handled:
+``python docs/make_outputs.py`` rewrites every output that no longer agrees, with ``--all`` every
+one, and the numbers of serving.md; a test runs the same code and only compares. The blocks of a
+page run in order, in a folder with the demo's images. A comment on the line before a fenced block
+sets how it is handled:
 
 - a ``python`` block runs; after ``<!-- not run: reason -->`` it does not.
 - a ``text`` block after ``<!-- output -->`` is the output of the block before it.
@@ -29,6 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import discode
 from discode.images import demo_path
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +39,7 @@ PAGES = [
     ROOT / "docs" / "integrations.md",
     *sorted(ROOT.glob("docs/tutorial/*.md")),
 ]
+SERVING = ROOT / "docs" / "serving.md"
 BLOCK = re.compile(
     r"(?:^<!-- (?P<note>.+?) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -109,10 +112,13 @@ def agree(shown: str, printed: str) -> bool:
 
 
 def close(word: str, other: str) -> bool:
-    """Return whether two words are equal, except that numbers may differ by rounding (0.011)."""
+    """Return whether two words are equal, except that numbers may differ by 0.03, or by 5 %.
+
+    Other processors and versions of onnxruntime round a judge's int8 products differently.
+    """
     number = r"-?\d+\.\d*"
     return re.sub(number, "#", word) == re.sub(number, "#", other) and all(
-        abs(float(a) - float(b)) <= 0.011
+        abs(float(a) - float(b)) <= max(0.03, 0.05 * abs(float(a)))
         for a, b in zip(re.findall(number, word), re.findall(number, other), strict=True)
     )
 
@@ -137,8 +143,25 @@ def copy_images(folder: Path) -> None:
     shutil.copy(demo_path() / "cat.jpg", folder / "photo.jpg")
 
 
+def answered(page: str) -> str:
+    """Return serving.md with the numbers that the embedded judge answers."""
+    cat = demo_path() / "cat.jpg"
+    caption, explained = re.findall(r'"caption": "([^"]+)"', page)
+    methods = ("raw", "smoothing", "discode")
+    scores = [float(discode.load("embedded", method=m).score(cat, caption)) for m in methods]
+    (words,) = discode.load("embedded").explain(cat, explained)
+    last = words.spans[-1]
+    numbers = iter([*scores, words.score, last.effect, last.expected, last.blame])
+    number = r'("(?:raw|smoothing|score|effect|expected|blame)": )-?[\d.]+'
+    return re.sub(number, lambda found: f"{found[1]}{round(next(numbers), 4):.15g}", page)
+
+
 def main() -> None:
     """Rewrite the outputs that no longer agree."""
+    every_one = "--all" in sys.argv
+    served = SERVING.read_text(encoding="utf-8")
+    if every_one or not agree(served, answered(served)):
+        SERVING.write_text(answered(served), encoding="utf-8")
     for page in PAGES:
         with tempfile.TemporaryDirectory() as folder:
             copy_images(Path(folder))
@@ -146,7 +169,8 @@ def main() -> None:
             every = list(replay(page))
             os.chdir(ROOT)
         text = page.read_text(encoding="utf-8")
-        for one in reversed([one for one in every if not agree(one.text, one.printed)]):
+        stale = [one for one in every if every_one or not agree(one.text, one.printed)]
+        for one in reversed(stale):
             text = text[: one.start] + renewed(one.text, one.printed) + text[one.end :]
             print(f"{one.where}: renewed")
         page.write_text(text, encoding="utf-8")

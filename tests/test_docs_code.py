@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 from pathlib import Path
 
 import pytest
-
-from discode import load
-from discode.images import demo_path
 
 PAGES = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "make_outputs.py"))
 
@@ -27,23 +23,14 @@ def test_what_is_shown_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("shipped")
 def test_the_service_is_shown_with_numbers_of_the_judge() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
-    names = "caption|raw|smoothing|score|start|end|effect|expected|blame"
-    caption, *shown = re.findall(rf'"(?:{names})": "?([^",]+)', page)
-    cat = demo_path() / "cat.jpg"
-    methods = ("raw", "smoothing", "discode")
-    raw, *means = (load(method=name).score(cat, caption).value[0] for name in methods)
-    assert [f"{raw:g}", *(f"{mean:.4f}" for mean in means)] == shown[:3]
-    (explained,) = load().explain(cat, shown[3])
-    word = explained.spans[-1]
-    numbers = (explained.score, word.start, word.end, word.effect, word.expected, word.blame)
-    assert [f"{round(number, 4):g}" for number in numbers] == shown[4:]
+    page = PAGES["SERVING"].read_text(encoding="utf-8")
+    assert PAGES["agree"](page, PAGES["answered"](page))
 
 
 def test_agreement_of_outputs() -> None:
     agree, renewed = PAGES["agree"], PAGES["renewed"]
     assert agree("mean 0.50", "mean  0.501")
     assert not agree("a", "b")
-    assert not agree("mean 0.50", "mean 0.53")
+    assert not agree("mean 0.50", "mean 0.54")
     assert agree("a\n...", "a\nb c")
     assert renewed("old 1\n...\n", "new 1\nnew 2\n") == "new 1\n...\n"
