@@ -1,9 +1,9 @@
 """Run the code of README.md, integrations.md and the tutorial, and update the outputs they show.
 
 ``python docs/make_outputs.py`` rewrites every output that no longer agrees, with ``--all`` every
-one, and the numbers of serving.md; a test runs the same code and only compares. The blocks of a
-page run in order, in a folder with the demo's images. A comment on the line before a fenced block
-sets how it is handled:
+one that differs, and the numbers of serving.md; a test runs the same code and only compares. The
+blocks of a page run in order, in a folder with the demo's images. A comment on the line before a
+fenced block sets how it is handled:
 
 - a ``python`` block runs; after ``<!-- not run: reason -->`` it does not.
 - a ``text`` block after ``<!-- output -->`` is the output of the block before it.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import operator
 import os
 import re
 import shlex
@@ -26,7 +27,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,8 +99,8 @@ def run(command: str, *, failing: bool = False) -> str:
     return done.stderr if failing else done.stdout
 
 
-def agree(shown: str, printed: str) -> bool:
-    """Return whether words are equal and numbers close, up to any ``...``.
+def agree(shown: str, printed: str, same: Callable[[str, str], bool] | None = None) -> bool:
+    """Return whether words are equal and numbers close, up to any ``...``; or all words ``same``.
 
     >>> agree("mean 0.50", "mean  0.501"), agree("a", "b"), agree("a\\n...", "a\\nb c")
     (True, False, True)
@@ -108,7 +109,7 @@ def agree(shown: str, printed: str) -> bool:
     if REST in want:
         want = want[: want.index(REST)]
         got = got[: len(want)]
-    return len(want) == len(got) and all(map(close, want, got))
+    return len(want) == len(got) and all(map(same or close, want, got))
 
 
 def close(word: str, other: str) -> bool:
@@ -158,9 +159,9 @@ def answered(page: str) -> str:
 
 def main() -> None:
     """Rewrite the outputs that no longer agree."""
-    every_one = "--all" in sys.argv
+    same = operator.eq if "--all" in sys.argv else close
     served = SERVING.read_text(encoding="utf-8")
-    if every_one or not agree(served, answered(served)):
+    if not agree(served, answered(served), same):
         SERVING.write_text(answered(served), encoding="utf-8")
     for page in PAGES:
         with tempfile.TemporaryDirectory() as folder:
@@ -169,7 +170,7 @@ def main() -> None:
             every = list(replay(page))
             os.chdir(ROOT)
         text = page.read_text(encoding="utf-8")
-        stale = [one for one in every if every_one or not agree(one.text, one.printed)]
+        stale = [one for one in every if not agree(one.text, one.printed, same)]
         for one in reversed(stale):
             text = text[: one.start] + renewed(one.text, one.printed) + text[one.end :]
             print(f"{one.where}: renewed")
