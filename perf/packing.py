@@ -441,10 +441,10 @@ class Bench:
         say(WAITS)
         rng, images = np.random.default_rng(0), list[Image.Image]()
         for number in range(2 * self.args.images):
-            any_size = [int(side) for side in rng.integers(300, 641, 2)]
-            common = PHOTOGRAPHS[rng.integers(len(PHOTOGRAPHS))]
-            size = any_size if rng.random() < 0.3 else common
-            images += noise_images(1, *size, seed=number)
+            width, height = PHOTOGRAPHS[rng.integers(len(PHOTOGRAPHS))]
+            if rng.random() < 0.3:
+                width, height = (int(side) for side in rng.integers(300, 641, 2))
+            images += noise_images(1, width, height, seed=number)
         pairs, some = with_captions(images, 1), len({image.size for image in images})
         self.figures["sizes"] = [
             self.wait_row(f"1; {len(images)} images of {some} sizes, {when}", pairs)
