@@ -24,13 +24,13 @@ def test_what_is_shown_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("shipped")
 def test_the_service_is_shown_with_numbers_of_the_judge() -> None:
     page = PAGES["SERVING"].read_text(encoding="utf-8")
-    assert PAGES["agree"](page, PAGES["answered"](page))
+    assert PAGES["answered"](page) == page
 
 
 def test_agreement_of_outputs() -> None:
     agree, renewed = PAGES["agree"], PAGES["renewed"]
     assert agree("mean 0.50", "mean  0.501")
     assert not agree("a", "b")
-    assert not agree("mean 0.50", "mean 0.54")
+    assert not agree("mean 0.50", "mean 0.53")
     assert agree("a\n...", "a\nb c")
     assert renewed("old 1\n...\n", "new 1\nnew 2\n") == "new 1\n...\n"

@@ -45,8 +45,8 @@ def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[Answe
     >>> from discode.images import demo_path
     >>> cat = (demo_path() / "cat.jpg").read_bytes()
     >>> requests = [ScoreRequest(cat, [text]) for text in ("a cat", "a car")]
-    >>> [answer.scores[0].raw > 0.5 for answer in judge_together(load("embedded"), requests)]
-    [True, False]
+    >>> [answer.scores[0].raw for answer in judge_together(load("embedded"), requests)]
+    [0.8, 0.3]
     """
     images: dict[bytes, bytes] = {}
     row_of: dict[tuple[bytes, str, tuple[str, ...]], int] = {}

@@ -131,7 +131,7 @@ def test_the_images_used_last_are_remembered(
 def test_the_shipped_file_is_the_one_that_was_released(shipped: Path) -> None:
     digest = hashlib.sha256(shipped.read_bytes()).hexdigest()
     assert digest == embedded.SHA256, "another model: write its digest to backends/embedded.py"
-    assert shipped.stat().st_size <= 62 * 2**20
+    assert shipped.stat().st_size <= 40 * 2**20
     identity = Embedded().identity
     assert identity.model == "discode-embedded"
     assert identity.revision.endswith(f"-{digest[:8]}")
