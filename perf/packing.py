@@ -18,7 +18,7 @@ and captions; figures are printed as they come. Sections:
   matrix products: every linear layer and convolution that it calls, on inputs of the same shape,
   and nothing else; then these by shape, and the attention of a prefix by kernel.
 - ``kernels``: what the GPU runs, longest first.
-- ``sizes``: the same for photographs of many sizes, a part of them of any size, at the first
+- ``sizes``: ``waits`` of photographs of many sizes, a part of them of any size, at the first
   reading and at the next one.
 - ``growth``: with the size of an image and with images per batch.
 - ``second``: the last count without the second decimal.

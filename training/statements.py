@@ -94,8 +94,6 @@ EMPTY = (
     "a photo showing stuff",
     "things in a photo",
     "things in a place",
-    "a view of something",
-    "an image of a place",
     "some kind of picture",
 )
 ABSENT, TRUE_LOW, TRUE_HIGH, VAGUE, WRONG = 0.6, 5.5, 8.0, 0.8, 2.0

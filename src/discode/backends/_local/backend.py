@@ -51,8 +51,9 @@ GROWTH = 4
 """How many times as much as the one before it each batch has on a GPU. Every batch is a launch of
 the model, which takes as long as a GPU needs for some images."""
 WAITING_BATCHES, WAITING_BYTES = 4, 1 << 29
-"""Batches of processed images, and their bytes, that may wait for others of their shape. Each shape
-is a launch of its own: with fewer, photographs of many sizes run one or two at a time."""
+"""Batches of processed images, and their bytes, that may wait for others of their shape. Images of
+different shapes cannot share a launch, so photographs of many sizes would run one or two at a
+time."""
 PREPARING_THREADS = {"cuda": 8, "cpu": 4}
 """Threads that process images and captions, by device."""
 DIGESTED = 512
